@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace convnet {
+
+// Looks up an environment variable; getenv in the program, a map in tests.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+Environment process_environment();
+
+// What the environment says of the launcher that started this process.
+struct LaunchFacts {
+  std::string launcher;    // "mpirun (Open MPI)", "srun (Slurm)", "mpiexec (PMI)", or "none"
+  int expected_ranks = 1;  // the number of tasks that the launcher started
+  std::string remedy;      // what to do if MPI sees fewer, for example "srun --mpi=pmix"
+};
+
+// Only the variables of the innermost launcher count: SLURM_* of an allocation without a step, or left over in a
+// shell, say nothing; under mpirun inside a Slurm job those of mpirun count.
+LaunchFacts launch_facts(const Environment& environment);
+
+// Throws Error (kUnavailable) if the launcher started more tasks than MPI sees: each would train on its own.
+void check_launch(const LaunchFacts& facts, int world_size);
+
+}  // namespace convnet

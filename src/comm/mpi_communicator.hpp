@@ -1,0 +1,55 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <source_location>
+
+#include "convnet/communicator.hpp"
+
+namespace convnet {
+
+// Throws Error (kInternal) with the call and MPI's own text unless `result` is MPI_SUCCESS.
+void check(int result, const char* call, std::source_location where = std::source_location::current());
+
+// MPI_Init and MPI_Finalize. Errors of all communicators made afterwards return instead of aborting.
+class MpiSession {
+ public:
+  MpiSession();
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+};
+
+// An MPI communicator of its own, so that its collectives never meet anybody else's.
+class MpiCommunicator final : public Communicator {
+ public:
+  // A duplicate of MPI_COMM_WORLD.
+  MpiCommunicator();
+  // The ranks of `world` that share this rank's memory, that is, its node.
+  static MpiCommunicator of_node(const MpiCommunicator& world);
+
+  ~MpiCommunicator() override;
+  MpiCommunicator(MpiCommunicator&& other) noexcept;
+  MpiCommunicator& operator=(MpiCommunicator&& other) noexcept;
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce_sum(std::span<float> values) override;
+  void all_reduce_sum(std::span<double> values) override;
+  void broadcast(std::span<std::byte> bytes, int root) override;
+  std::vector<std::string> all_gather(const std::string& text) override;
+  void barrier() override;
+
+  MPI_Comm handle() const { return handle_; }
+
+ private:
+  explicit MpiCommunicator(MPI_Comm handle);
+
+  MPI_Comm handle_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace convnet
