@@ -34,7 +34,8 @@ std::string speaker() {
   return "convnet: rank " + std::to_string(rank) + " on " + host.data() + ": ";
 }
 
-// The message goes out once: of an error on all ranks rank 0 speaks, and the others wait for it to end the job.
+// The message goes out once: of an error on all ranks rank 0 speaks, and the others wait for it to end the
+// job.
 int fail(const std::string& message, convnet::ExitCode code, bool is_on_every_rank) {
   int rank = 0;
   if (is_under_mpi()) {
@@ -53,7 +54,8 @@ int fail(const std::string& message, convnet::ExitCode code, bool is_on_every_ra
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App program{"Data-parallel training of a small ConvNet, one rank a GPU or a share of the CPU", "convnet"};
+  CLI::App program{"Data-parallel training of a small ConvNet, one rank a GPU or a share of the CPU",
+                   "convnet"};
   program.set_version_flag("--version", "convnet " CONVNET_VERSION);
   program.require_subcommand(1);
   const std::array commands{convnet::add_train_command(program), convnet::add_convert_command(program),
@@ -70,7 +72,8 @@ int main(int argc, char** argv) {
     const int result = program.exit(error);
     return result == 0 ? 0 : static_cast<int>(convnet::ExitCode::kUsage);
   } catch (const convnet::Error& error) {
-    return fail(std::string(error.what()) + " [" + error.location() + "]", error.code(), error.is_on_every_rank());
+    return fail(std::string(error.what()) + " [" + error.location() + "]", error.code(),
+                error.is_on_every_rank());
   } catch (const std::exception& error) {
     return fail(error.what(), convnet::ExitCode::kInternal, false);
   }

@@ -8,9 +8,9 @@
 
 namespace convnet {
 
-// A group of ranks that compute together. Every function but rank() and size() is collective: all ranks call it, in
-// the same order, with equally many elements. A failure throws Error (kInternal) with the call and the library's
-// text. After all_reduce_sum and broadcast all ranks hold the same bits.
+// A group of ranks that compute together. Every function but rank() and size() is collective: all ranks call
+// it, in the same order, with equally many elements. A failure throws Error (kInternal) with the call and the
+// library's text. After all_reduce_sum and broadcast all ranks hold the same bits.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -36,8 +36,8 @@ struct DataFileInfo {
 // [N, H, W], taken as C = 1) and `labels` uint8 or int64 [N]; root attributes `format` = "convnet-dataset",
 // `version` = 1, `classes`, `name`, `source` (names and SHA-256 of the source files), `transposed`.
 // Opened read-only and without file locks, which fail on some network file systems.
-// Every function throws Error naming the file, what was found and what was expected: kIo if it cannot be read,
-// kData if it is not a data file or is damaged.
+// Every function throws Error naming the file, what was found and what was expected: kIo if it cannot be
+// read, kData if it is not a data file or is damaged.
 class DataFile {
  public:
   explicit DataFile(const std::filesystem::path& path);

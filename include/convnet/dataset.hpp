@@ -23,8 +23,8 @@ struct SplitView {
   std::span<const std::int32_t> labels;  // range.count
 };
 
-// A data set in memory: views, and whatever keeps the memory behind them alive (the heap, or a window that all
-// ranks of a node share).
+// A data set in memory: views, and whatever keeps the memory behind them alive (the heap, or a window that
+// all ranks of a node share).
 struct Dataset {
   DataFileInfo info;
   SplitView train;

@@ -18,8 +18,9 @@ struct TensorInfo {
   std::int64_t size() const;
 };
 
-// Where each tensor of a network lies in two flat float32 arrays, parameters and buffers, laid out in the order
-// in which PyTorch registers them. All-reduce, optimiser, hash and checkpoint see the flat arrays alone.
+// Where each tensor of a network lies in two flat float32 arrays, parameters and buffers, laid out in the
+// order in which PyTorch registers them. All-reduce, optimiser, hash and checkpoint see the flat arrays
+// alone.
 class StateLayout {
  public:
   explicit StateLayout(const Network& network);
@@ -39,20 +40,21 @@ class StateLayout {
   std::int64_t buffer_count_ = 0;
 };
 
-// All that training changes, in the host's memory, in the canonical layout of StateLayout, whatever back end it
-// came from or goes to.
+// All that training changes, in the host's memory, in the canonical layout of StateLayout, whatever back end
+// it came from or goes to.
 struct ModelState {
   std::vector<float> parameters;
   std::vector<float> buffers;
-  std::vector<std::vector<float>> moments;  // of the optimiser: none, momentum, or AdamW's two; as the parameters
-  std::int64_t steps = 0;                   // updates done; torch's num_batches_tracked
+  std::vector<std::vector<float>>
+      moments;             // of the optimiser: none, momentum, or AdamW's two; as the parameters
+  std::int64_t steps = 0;  // updates done; torch's num_batches_tracked
 
   friend bool operator==(const ModelState&, const ModelState&) = default;
 };
 
-// The state before the first step, bit for bit as PyTorch has it after torch.manual_seed(seed) and building the
-// tutorial's ConvNet: weights and biases from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) in the order of registration,
-// batch norm's scale 1, shift 0, running mean 0, running variance 1. No moments.
+// The state before the first step, bit for bit as PyTorch has it after torch.manual_seed(seed) and building
+// the tutorial's ConvNet: weights and biases from U(-1/sqrt(fan_in), 1/sqrt(fan_in)) in the order of
+// registration, batch norm's scale 1, shift 0, running mean 0, running variance 1. No moments.
 ModelState initial_state(const Network& network, std::uint64_t seed);
 
 // SHA-256 of the values of all tensors in the order of the state dict, as little-endian float32.

@@ -21,8 +21,8 @@ struct ImageShape {
 // "1 x 28 x 28"
 std::string to_string(const ImageShape& shape);
 
-// Convolution (kernel x kernel, stride 1, zero padding), batch norm, ReLU, max-pool 2 x 2 with stride 2. An odd
-// last row or column takes part in the batch norm and is dropped by the pooling.
+// Convolution (kernel x kernel, stride 1, zero padding), batch norm, ReLU, max-pool 2 x 2 with stride 2. An
+// odd last row or column takes part in the batch norm and is dropped by the pooling.
 struct ConvBlock {
   int out_channels = 0;
   int kernel = 5;
@@ -34,8 +34,8 @@ struct ConvBlock {
   ImageShape output(const ImageShape& input) const;
 };
 
-// The whole network, as data: blocks one after the other, then a linear layer from the flattened (channel, row,
-// column) output of the last block to the classes, and softmax cross-entropy.
+// The whole network, as data: blocks one after the other, then a linear layer from the flattened (channel,
+// row, column) output of the last block to the classes, and softmax cross-entropy.
 struct Network {
   ImageShape input;
   std::vector<ConvBlock> blocks;

@@ -30,12 +30,16 @@ struct SamplerOptions {
 
 // Who trains on what, when. All ranks can compute it for all ranks, so nothing needs to be sent.
 //
-// kGlobal is torch.utils.data.DistributedSampler(shuffle = True) bit for bit: torch.randperm(n) from a generator
-// seeded with seed + epoch, padded by repeating it from its start to a multiple of the world size (kPad); rank r
-// takes entries r, r + P, r + 2P, ...
-// kStatic shuffles the rank's own range with a generator seeded from seed + epoch and the rank.
+// kGlobal is torch.utils.data.DistributedSampler(shuffle = True) bit for bit: torch.randperm(n) from a
+// generator seeded with seed + epoch, repeated from its start until a multiple of the world size P is full
+// (kPad); rank r takes entries r, r + P, r + 2P, ...
+//
+// kStatic gives rank r a range of the file and shuffles it with a generator seeded with seed + epoch +
+// r * 2654435769, so that ranks differ. The range is exact_range (kExact), or ceil(n / P) rows from where
+// that begins (kPad), so that a neighbour's first row may come in too.
 class Sampler {
  public:
+  // Throws Error if an option is out of its range.
   explicit Sampler(const SamplerOptions& options);
 
   // The training rows that this rank must hold in memory: all of them, or its range.
@@ -47,8 +51,8 @@ class Sampler {
   // Samples of rank `rank` in any epoch.
   std::int64_t shard_size(int rank) const;
 
-  // Steps an epoch, the same on all ranks: enough for the largest shard. A rank whose shard is used up takes part
-  // in a step with fewer samples, or none.
+  // Steps an epoch, the same on all ranks: enough for the largest shard. A rank whose shard is used up takes
+  // part in a step with fewer samples, or none.
   std::int64_t steps_per_epoch() const;
 
   // Samples of all ranks together in step `step` (0-based) of an epoch: what gradients are divided by.
@@ -58,8 +62,8 @@ class Sampler {
   SamplerOptions options_;
 };
 
-// The contiguous part of 0 .. count - 1 that falls to `rank` of `world_size`: sizes differ by at most one, and the
-// parts of all ranks together are the whole, each row once. Used for evaluation and for Tail::kExact.
+// The contiguous part of 0 .. count - 1 that falls to `rank` of `world_size`: sizes differ by at most one,
+// and the parts of all ranks together are the whole, each row once. Used for evaluation and for Tail::kExact.
 RowRange exact_range(std::int64_t count, int rank, int world_size);
 
 }  // namespace convnet

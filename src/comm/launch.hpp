@@ -19,8 +19,8 @@ struct LaunchFacts {
   std::string remedy;      // what to do if MPI sees fewer, for example "srun --mpi=pmix"
 };
 
-// Only the variables of the innermost launcher count: SLURM_* of an allocation without a step, or left over in a
-// shell, say nothing; under mpirun inside a Slurm job those of mpirun count.
+// Only the variables of the innermost launcher count: SLURM_* of an allocation without a step, or left over
+// in a shell, say nothing; under mpirun inside a Slurm job those of mpirun count.
 LaunchFacts launch_facts(const Environment& environment);
 
 // Throws Error (kUnavailable) if the launcher started more tasks than MPI sees: each would train on its own.

@@ -1,1 +1,135 @@
 #include "comm/mpi_communicator.hpp"
+
+#include <array>
+#include <exception>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "convnet/error.hpp"
+
+namespace convnet {
+namespace {
+
+// MPI counts in int.
+int to_count(std::size_t size, const char* call) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (size > static_cast<std::size_t>(kMost)) {
+    throw Error(ExitCode::kInternal, std::string(call) + " was given " + std::to_string(size) +
+                                         " elements: expected at most " + std::to_string(kMost));
+  }
+  return static_cast<int>(size);
+}
+
+template <typename Value>
+void all_reduce_sum_in_place(std::span<Value> values, MPI_Datatype type, MPI_Comm communicator) {
+  const int count = to_count(values.size(), "MPI_Allreduce");
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count, type, MPI_SUM, communicator), "MPI_Allreduce");
+}
+
+MPI_Comm duplicate_of_world() {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
+  return handle;
+}
+
+}  // namespace
+
+void check(int result, const char* call, std::source_location where) {
+  if (result == MPI_SUCCESS) {
+    return;
+  }
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(result, text.data(), &length);
+  throw Error(ExitCode::kInternal, std::string(call) + " failed: " + text.data(), where);
+}
+
+bool is_unwinding() {
+  return std::uncaught_exceptions() > 0;
+}
+
+MpiSession::MpiSession() {
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_FUNNELED) {
+    throw Error(
+        ExitCode::kUnavailable,
+        "the MPI library gives thread level MPI_THREAD_SINGLE: expected at least MPI_THREAD_FUNNELED");
+  }
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+MpiSession::~MpiSession() {
+  if (!is_unwinding()) {
+    MPI_Finalize();
+  }
+}
+
+MpiCommunicator::MpiCommunicator() : MpiCommunicator(duplicate_of_world()) {}
+
+MpiCommunicator MpiCommunicator::of_node(const MpiCommunicator& world) {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(world.handle(), MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &handle),
+        "MPI_Comm_split_type");
+  return MpiCommunicator(handle);
+}
+
+MpiCommunicator::MpiCommunicator(MPI_Comm handle) : handle_(handle) {
+  check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  if (handle_ != MPI_COMM_NULL && !is_unwinding()) {
+    MPI_Comm_free(&handle_);
+  }
+}
+
+MpiCommunicator::MpiCommunicator(MpiCommunicator&& other) noexcept
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)), rank_(other.rank_), size_(other.size_) {}
+
+MpiCommunicator& MpiCommunicator::operator=(MpiCommunicator&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(rank_, other.rank_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MpiCommunicator::all_reduce_sum(std::span<float> values) {
+  all_reduce_sum_in_place(values, MPI_FLOAT, handle_);
+}
+
+void MpiCommunicator::all_reduce_sum(std::span<double> values) {
+  all_reduce_sum_in_place(values, MPI_DOUBLE, handle_);
+}
+
+void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
+  check(MPI_Bcast(bytes.data(), to_count(bytes.size(), "MPI_Bcast"), MPI_BYTE, root, handle_), "MPI_Bcast");
+}
+
+std::vector<std::string> MpiCommunicator::all_gather(const std::string& text) {
+  const int length = to_count(text.size(), "MPI_Allgatherv");
+  std::vector<int> lengths(static_cast<std::size_t>(size_));
+  check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle_), "MPI_Allgather");
+  std::string all(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
+  to_count(all.size(), "MPI_Allgatherv");
+  std::vector<int> offsets(lengths.size());
+  std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
+  check(MPI_Allgatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR,
+                       handle_),
+        "MPI_Allgatherv");
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(lengths[i])));
+  }
+  return texts;
+}
+
+void MpiCommunicator::barrier() {
+  check(MPI_Barrier(handle_), "MPI_Barrier");
+}
+
+}  // namespace convnet

@@ -11,7 +11,12 @@ namespace convnet {
 // Throws Error (kInternal) with the call and MPI's own text unless `result` is MPI_SUCCESS.
 void check(int result, const char* call, std::source_location where = std::source_location::current());
 
-// MPI_Init and MPI_Finalize. Errors of all communicators made afterwards return instead of aborting.
+// True while an exception unwinds this rank. The other ranks may then be elsewhere, so destructors leave out
+// what is collective, and main() ends the job by MPI_Abort.
+bool is_unwinding();
+
+// MPI_Init and MPI_Finalize. Errors of all communicators made afterwards return instead of aborting. Throws
+// Error (kUnavailable) if the MPI library cannot live with threads that leave MPI alone.
 class MpiSession {
  public:
   MpiSession();

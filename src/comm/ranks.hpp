@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,18 +15,23 @@ struct RankFacts {
   int local_rank = 0;     // among the ranks of its node
   int local_size = 1;     // ranks of its node
   int cores = 1;          // in its affinity mask
-  int ranks_sharing = 1;  // ranks of its node, itself included, whose masks have a core in common with its own
+  int ranks_sharing = 1;  // of its node, itself included: those whose masks share a core with its own
 };
 
 // Facts of every rank, in rank order, on every rank. Collective.
 std::vector<RankFacts> gather_rank_facts(MpiCommunicator& world, MpiCommunicator& node);
 
-// Threads for a rank: `requested` if it is above 0, else OMP_NUM_THREADS if it is set, else the cores of the
-// affinity mask divided by the ranks that share them, at least 1.
+// Threads for a rank: `requested` if it is above 0, else the first number of OMP_NUM_THREADS if it is set,
+// else the cores of the affinity mask divided by the ranks that share them, at least 1. Throws Error (kUsage)
+// if OMP_NUM_THREADS is not a number above 0.
 int thread_count(const RankFacts& facts, int requested);
 
-// Throws Error (kUsage) on every rank unless all ranks gave the same `value`: the message names `what`, the ranks
-// that differ from rank 0, and both values. Collective.
+// Throws Error (kUsage) on every rank unless all ranks gave the same `value`: the message names `what`, the
+// ranks that differ from rank 0, and both values. Collective.
 void require_agreement(Communicator& world, const std::string& what, const std::string& value);
+
+// Runs `work`, which is not collective, on every rank, and waits for all. Where it throws on some ranks,
+// every rank throws the error of the first of them. Collective.
+void run_on_all(Communicator& world, const std::function<void()>& work);
 
 }  // namespace convnet

@@ -28,11 +28,13 @@ struct EvalResult {
   std::int64_t correct = 0;
 };
 
-// One rank's copy of the network and all that it needs to train: the seam between the trainer and the back ends.
-// A step is forward_backward, all_reduce_gradients, update; a back end may only enqueue them, and result() waits.
+// One rank's copy of the network and all that it needs to train: the seam between the trainer and the back
+// ends. A step is forward_backward, all_reduce_gradients, update; a back end may only enqueue them, and
+// result() waits.
 //
-// Gradients are sums over samples times gradient_scale. With scale = 1 / (samples of all ranks in the step) their
-// sum over ranks is the gradient of the mean loss, exact also where ranks have different numbers of samples.
+// Gradients are sums over samples times gradient_scale. With scale = 1 / (samples of all ranks in the step)
+// their sum over ranks is the gradient of the mean loss, exact also where ranks have different numbers of
+// samples.
 class Replica {
  public:
   virtual ~Replica() = default;
@@ -66,8 +68,8 @@ struct ReplicaOptions {
   Network network;
   int max_batch = 100;  // largest number of rows in a step of this rank, >= 1
   int threads = 1;      // of the CPU back end, >= 1
-  // Where given, batch norm takes its statistics over the batches of all ranks of this communicator, which outlives
-  // the replica; forward_backward is then collective.
+  // Where given, batch norm takes its statistics over the batches of all ranks of this communicator, which
+  // outlives the replica; forward_backward is then collective.
   Communicator* batch_norm_communicator = nullptr;
 };
 

@@ -6,8 +6,10 @@ namespace convnet {
 
 enum class Optimizer { kSgd, kAdamW };
 
-// One update of all parameters p from the gradient g, as torch.optim computes it (its documentation's formulas):
-//   SGD:    g += weight_decay p; v = momentum v + g (at the first step v = g); with Nesterov g += momentum v, else
+// One update of all parameters p from the gradient g, as torch.optim computes it (its documentation's
+// formulas):
+//   SGD:    g += weight_decay p; v = momentum v + g (at the first step v = g); with Nesterov g += momentum v,
+//   else
 //           g = v; p -= learning_rate g.
 //   AdamW:  p -= learning_rate weight_decay p; m += (1 - beta1)(g - m); v = beta2 v + (1 - beta2) g^2;
 //           p -= learning_rate / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon).

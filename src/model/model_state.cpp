@@ -49,8 +49,8 @@ const TensorInfo& StateLayout::tensor(const std::string& name) const {
 
 namespace {
 
-// Half the width of the distribution that torch's kaiming_uniform_(a = sqrt(5)) and its bias rule amount to. A
-// float32 distribution takes its limits as float32.
+// Half the width of the distribution that torch's kaiming_uniform_(a = sqrt(5)) and its bias rule amount to.
+// A float32 distribution takes its limits as float32.
 float initial_bound(std::int64_t fan_in) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in)));
 }
@@ -86,8 +86,8 @@ std::string weights_sha256(const StateLayout& layout, const ModelState& state) {
   Sha256 sum;
   for (const TensorInfo& tensor : layout.tensors()) {
     const auto& values = tensor.is_parameter ? state.parameters : state.buffers;
-    sum.update(std::as_bytes(
-        std::span(values).subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size()))));
+    sum.update(std::as_bytes(std::span(values).subspan(static_cast<std::size_t>(tensor.offset),
+                                                       static_cast<std::size_t>(tensor.size()))));
   }
   return sum.hex();
 }

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace convnet::cpu {
+
+// Memory for `size` values, aligned for any vector, zero at first, never resized.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t size)
+      : values_(hwy::AllocateAligned<T>(std::max<std::size_t>(size, 1))), size_(size) {
+    std::fill_n(values_.get(), size, T{});
+  }
+
+  T* data() { return values_.get(); }
+  const T* data() const { return values_.get(); }
+  std::size_t size() const { return size_; }
+  std::span<T> span() { return {data(), size_}; }
+  std::span<const T> span() const { return {data(), size_}; }
+
+ private:
+  hwy::AlignedFreeUniquePtr<T[]> values_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace convnet::cpu

@@ -1,0 +1,137 @@
+#include "compute/cpu/norm_relu_pool.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compute/cpu/norm_relu_pool_kernels.hpp"
+
+namespace convnet::cpu {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+constexpr double kMomentum = 0.1;
+
+}  // namespace
+
+NormReluPool::NormReluPool(const ImageShape& input, int max_batch, Communicator* communicator)
+    : input_(input),
+      pooled_{input.channels, input.height / 2, input.width / 2},
+      communicator_(communicator),
+      winners_(static_cast<std::size_t>(max_batch * pooled_.size())),
+      places_(static_cast<std::size_t>(max_batch * pooled_.size())),
+      image_sums_(static_cast<std::size_t>(max_batch) * 2 * static_cast<std::size_t>(input.channels)),
+      sums_(2 * static_cast<std::size_t>(input.channels) + 1),
+      mean_(static_cast<std::size_t>(input.channels)),
+      inverse_deviation_(mean_.size()),
+      scale_(mean_.size()),
+      shift_(mean_.size()),
+      slope_(mean_.size()),
+      offset_(mean_.size()) {}
+
+void NormReluPool::add_up(int batch) {
+  std::ranges::fill(sums_, 0.0);
+  const std::size_t width = sums_.size() - 1;
+  for (std::size_t n = 0; n < static_cast<std::size_t>(batch); ++n) {
+    for (std::size_t i = 0; i < width; ++i) {
+      sums_[i] += image_sums_.data()[n * width + i];
+    }
+  }
+  sums_.back() = static_cast<double>(batch * input_.pixels());
+}
+
+void NormReluPool::all_reduce_sums() {
+  if (communicator_ != nullptr) {
+    communicator_->all_reduce_sum(std::span(sums_));
+  }
+}
+
+void NormReluPool::set_statistics(std::span<const float> gamma, std::span<const float> beta,
+                                  std::span<float> running_mean, std::span<float> running_var) {
+  const double count = sums_.back();
+  const std::size_t channels = mean_.size();
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double mean = sums_[c] / count;
+    const double spread = sums_[channels + c] - sums_[c] * mean;
+    const double variance = spread < 0.0 ? 0.0 : spread / count;  // below 0 by rounding alone; NaN stays
+    const double unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
+    mean_[c] = static_cast<float>(mean);
+    inverse_deviation_[c] = 1.0 / std::sqrt(variance + kEpsilon);
+    scale_[c] = static_cast<float>(gamma[c] * inverse_deviation_[c]);
+    shift_[c] = static_cast<float>(beta[c] - mean * gamma[c] * inverse_deviation_[c]);
+    running_mean[c] = static_cast<float>((1.0 - kMomentum) * running_mean[c] + kMomentum * mean);
+    running_var[c] = static_cast<float>((1.0 - kMomentum) * running_var[c] + kMomentum * unbiased);
+  }
+}
+
+void NormReluPool::forward(int batch, const float* x, std::span<const float> gamma,
+                           std::span<const float> beta, std::span<float> running_mean,
+                           std::span<float> running_var, float* y) {
+  const std::int64_t channels = input_.channels;
+#pragma omp parallel for schedule(static)
+  for (int n = 0; n < batch; ++n) {
+    double* sums = image_sums_.data() + n * 2 * channels;
+    std::fill_n(sums, 2 * channels, 0.0);
+    add_channel_sums(x + n * input_.size(), input_, sums, sums + channels);
+  }
+  add_up(batch);
+  all_reduce_sums();
+  if (sums_.back() == 0.0) {
+    return;
+  }
+  set_statistics(gamma, beta, running_mean, running_var);
+#pragma omp parallel for schedule(static)
+  for (int n = 0; n < batch; ++n) {
+    const std::int64_t out = n * pooled_.size();
+    normalise_relu_pool(x + n * input_.size(), input_, scale_.data(), shift_.data(), y + out,
+                        winners_.data() + out, places_.data() + out);
+  }
+}
+
+void NormReluPool::infer(int batch, const float* x, std::span<const float> gamma, std::span<const float> beta,
+                         std::span<const float> running_mean, std::span<const float> running_var, float* y) {
+  for (std::size_t c = 0; c < scale_.size(); ++c) {
+    const double scale = gamma[c] / std::sqrt(running_var[c] + kEpsilon);
+    scale_[c] = static_cast<float>(scale);
+    shift_[c] = static_cast<float>(beta[c] - running_mean[c] * scale);
+  }
+#pragma omp parallel for schedule(static)
+  for (int n = 0; n < batch; ++n) {
+    normalise_relu_pool(x + n * input_.size(), input_, scale_.data(), shift_.data(), y + n * pooled_.size(),
+                        nullptr, nullptr);
+  }
+}
+
+void NormReluPool::backward(int batch, float* x, const float* dy, std::span<const float> gamma,
+                            std::span<float> dgamma, std::span<float> dbeta) {
+  const std::int64_t channels = input_.channels;
+#pragma omp parallel for schedule(static)
+  for (int n = 0; n < batch; ++n) {
+    const std::int64_t out = n * pooled_.size();
+    double* sums = image_sums_.data() + n * 2 * channels;
+    std::fill_n(sums, 2 * channels, 0.0);
+    add_gradient_sums(dy + out, winners_.data() + out, places_.data() + out, pooled_, mean_.data(), sums,
+                      sums + channels);
+  }
+  add_up(batch);
+  for (std::size_t c = 0; c < mean_.size(); ++c) {
+    dbeta[c] = static_cast<float>(sums_[c]);
+    dgamma[c] = static_cast<float>(sums_[mean_.size() + c] * inverse_deviation_[c]);
+  }
+  all_reduce_sums();
+  // dx = gamma / s (g - mean of g - (x - mean) / s^2 mean of g (x - mean)), s being the deviation.
+  for (std::size_t c = 0; c < mean_.size(); ++c) {
+    const double scale = gamma[c] * inverse_deviation_[c];
+    const double mean_product = sums_[mean_.size() + c] / sums_.back();
+    scale_[c] = static_cast<float>(scale);
+    slope_[c] = static_cast<float>(scale * inverse_deviation_[c] * inverse_deviation_[c] * mean_product);
+    offset_[c] = static_cast<float>(scale * sums_[c] / sums_.back());
+  }
+  const InputGradient terms{mean_.data(), scale_.data(), slope_.data(), offset_.data()};
+#pragma omp parallel for schedule(static)
+  for (int n = 0; n < batch; ++n) {
+    const std::int64_t out = n * pooled_.size();
+    replace_by_gradient(x + n * input_.size(), input_, dy + out, places_.data() + out, terms);
+  }
+}
+
+}  // namespace convnet::cpu

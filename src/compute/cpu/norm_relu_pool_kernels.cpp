@@ -1,0 +1,219 @@
+#include "compute/cpu/norm_relu_pool_kernels.hpp"
+
+#include <algorithm>
+#include <array>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compute/cpu/norm_relu_pool_kernels.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each instruction set
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace convnet::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Wide = hn::CappedTag<float, 16>;   // a vector of channels
+using Single = hn::CappedTag<float, 1>;  // for the channels that do not fill a vector
+
+// Calls body(tag, c) for each group of channels that starts at c and fills a vector of that tag.
+template <class Body>
+HWY_INLINE void for_each_channel_group(int channels, const Body& body) {
+  const int width = static_cast<int>(hn::Lanes(Wide()));
+  int c = 0;
+  for (; c + width <= channels; c += width) {
+    body(Wide(), c);
+  }
+  for (; c < channels; ++c) {
+    body(Single(), c);
+  }
+}
+
+template <class D>
+HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
+  HWY_ALIGN std::array<float, 16> lanes;
+  hn::Store(values, d, lanes.data());
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    totals[i] += static_cast<double>(lanes[i]);
+  }
+}
+
+void AddChannelSums(const float* x, const ImageShape& shape, double* sums, double* squares) {
+  constexpr std::int64_t kBlock = 64;
+  const std::int64_t stride = shape.channels;
+  for (std::int64_t begin = 0; begin < shape.pixels(); begin += kBlock) {
+    const std::int64_t length = std::min(kBlock, shape.pixels() - begin);
+    for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+      const float* first = x + begin * stride + c;
+      auto sum = hn::Zero(d);
+      for (std::int64_t i = 0; i < length; ++i) {
+        sum = hn::Add(sum, hn::LoadU(d, first + i * stride));
+      }
+      const auto mean = hn::Div(sum, hn::Set(d, static_cast<float>(length)));
+      auto spread = hn::Zero(d);
+      for (std::int64_t i = 0; i < length; ++i) {
+        const auto distance = hn::Sub(hn::LoadU(d, first + i * stride), mean);
+        spread = hn::MulAdd(distance, distance, spread);
+      }
+      add_as_doubles(d, sum, sums + c);
+      add_as_doubles(d, spread, squares + c);
+      HWY_ALIGN std::array<float, 16> lanes;
+      hn::Store(sum, d, lanes.data());
+      for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+        squares[c + static_cast<int>(i)] +=
+            static_cast<double>(lanes[i]) * static_cast<double>(lanes[i]) / static_cast<double>(length);
+      }
+    });
+  }
+}
+
+// The places of a window in row-major order, as offsets into the image.
+struct Window {
+  std::array<std::int64_t, 4> offsets;
+
+  Window(const ImageShape& shape, int row, int column) {
+    const std::int64_t stride = shape.channels;
+    const std::int64_t top_left = (2LL * row * shape.width + 2LL * column) * stride;
+    const std::int64_t below = shape.width * stride;
+    offsets = {top_left, top_left + stride, top_left + below, top_left + below + stride};
+  }
+};
+
+void NormaliseReluPool(const float* x, const ImageShape& shape, const float* scale, const float* shift,
+                       float* y, float* winners, std::uint8_t* places) {
+  std::int64_t out = 0;
+  for (int row = 0; row < shape.height / 2; ++row) {
+    for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
+      const Window window(shape, row, column);
+      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+        const hn::RebindToSigned<decltype(d)> di;
+        const auto factor = hn::LoadU(d, scale + c);
+        const auto term = hn::LoadU(d, shift + c);
+        auto winner = hn::LoadU(d, x + window.offsets[0] + c);
+        auto best = hn::MulAdd(winner, factor, term);
+        auto place = hn::Zero(di);
+        for (int k = 1; k < 4; ++k) {
+          const auto candidate = hn::LoadU(d, x + window.offsets[static_cast<std::size_t>(k)] + c);
+          const auto value = hn::MulAdd(candidate, factor, term);
+          const auto is_better = hn::Gt(value, best);  // the first of equals stays
+          best = hn::IfThenElse(is_better, value, best);
+          winner = hn::IfThenElse(is_better, candidate, winner);
+          place = hn::IfThenElse(hn::RebindMask(di, is_better), hn::Set(di, k), place);
+        }
+        const auto is_cut_off = hn::Le(best, hn::Zero(d));  // false for NaN, which must come through
+        hn::StoreU(hn::IfThenZeroElse(is_cut_off, best), d, y + out + c);
+        if (winners != nullptr) {
+          place = hn::IfThenElse(hn::RebindMask(di, is_cut_off), hn::Set(di, 4), place);
+          hn::StoreU(winner, d, winners + out + c);
+          const hn::Rebind<std::uint8_t, decltype(d)> d8;
+          hn::StoreU(hn::DemoteTo(d8, place), d8, places + out + c);
+        }
+      });
+    }
+  }
+}
+
+void AddGradientSums(const float* dy, const float* winners, const std::uint8_t* places,
+                     const ImageShape& pooled, const float* mean, double* sums, double* products) {
+  constexpr std::int64_t kBlock = 64;
+  const std::int64_t stride = pooled.channels;
+  for (std::int64_t begin = 0; begin < pooled.pixels(); begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, pooled.pixels());
+    for_each_channel_group(pooled.channels, [&](auto d, int c) HWY_ATTR {
+      const hn::RebindToSigned<decltype(d)> di;
+      const hn::Rebind<std::uint8_t, decltype(d)> d8;
+      const auto centre = hn::LoadU(d, mean + c);
+      auto sum = hn::Zero(d);
+      auto product = hn::Zero(d);
+      for (std::int64_t i = begin * stride + c; i < end * stride + c; i += stride) {
+        const auto place = hn::PromoteTo(di, hn::LoadU(d8, places + i));
+        const auto is_alive = hn::RebindMask(d, hn::Lt(place, hn::Set(di, 4)));
+        const auto gradient = hn::IfThenElseZero(is_alive, hn::LoadU(d, dy + i));
+        sum = hn::Add(sum, gradient);
+        product = hn::MulAdd(gradient, hn::Sub(hn::LoadU(d, winners + i), centre), product);
+      }
+      add_as_doubles(d, sum, sums + c);
+      add_as_doubles(d, product, products + c);
+    });
+  }
+}
+
+// What x alone contributes to its gradient.
+template <class D>
+HWY_INLINE hn::Vec<D> statistics_term(D d, const float* x, const InputGradient& terms, int c) {
+  const auto distance = hn::Sub(hn::LoadU(d, x), hn::LoadU(d, terms.mean + c));
+  return hn::NegMulAdd(distance, hn::LoadU(d, terms.slope + c), hn::Neg(hn::LoadU(d, terms.offset + c)));
+}
+
+// Pixels first .. last - 1 of a row, which no window covers.
+HWY_INLINE void replace_uncovered(float* row, int first, int last, int channels, const InputGradient& terms) {
+  for (int column = first; column < last; ++column) {
+    for_each_channel_group(channels, [&](auto d, int c) HWY_ATTR {
+      float* place = row + static_cast<std::int64_t>(column) * channels + c;
+      hn::StoreU(statistics_term(d, place, terms, c), d, place);
+    });
+  }
+}
+
+void ReplaceByGradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                       const InputGradient& terms) {
+  const std::int64_t row_size = static_cast<std::int64_t>(shape.width) * shape.channels;
+  const int covered_columns = shape.width / 2 * 2;
+  std::int64_t out = 0;
+  for (int row = 0; row < shape.height / 2; ++row) {
+    for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
+      const Window window(shape, row, column);
+      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+        const hn::RebindToSigned<decltype(d)> di;
+        const hn::Rebind<std::uint8_t, decltype(d)> d8;
+        const auto place = hn::PromoteTo(di, hn::LoadU(d8, places + out + c));
+        const auto gradient = hn::Mul(hn::LoadU(d, dy + out + c), hn::LoadU(d, terms.scale + c));
+        for (int k = 0; k < 4; ++k) {
+          float* pixel = x + window.offsets[static_cast<std::size_t>(k)] + c;
+          const auto is_winner = hn::RebindMask(d, hn::Eq(place, hn::Set(di, k)));
+          const auto through_pool = hn::IfThenElseZero(is_winner, gradient);
+          hn::StoreU(hn::Add(statistics_term(d, pixel, terms, c), through_pool), d, pixel);
+        }
+      });
+    }
+    for (int line = 2 * row; line < 2 * row + 2; ++line) {
+      replace_uncovered(x + line * row_size, covered_columns, shape.width, shape.channels, terms);
+    }
+  }
+  for (int line = shape.height / 2 * 2; line < shape.height; ++line) {
+    replace_uncovered(x + line * row_size, 0, shape.width, shape.channels, terms);
+  }
+}
+
+}  // namespace convnet::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convnet::cpu {
+
+HWY_EXPORT(AddChannelSums);
+HWY_EXPORT(NormaliseReluPool);
+HWY_EXPORT(AddGradientSums);
+HWY_EXPORT(ReplaceByGradient);
+
+void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
+  HWY_DYNAMIC_DISPATCH(AddChannelSums)(x, shape, sums, squares);
+}
+
+void normalise_relu_pool(const float* x, const ImageShape& shape, const float* scale, const float* shift,
+                         float* y, float* winners, std::uint8_t* places) {
+  HWY_DYNAMIC_DISPATCH(NormaliseReluPool)(x, shape, scale, shift, y, winners, places);
+}
+
+void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t* places,
+                       const ImageShape& pooled, const float* mean, double* sums, double* products) {
+  HWY_DYNAMIC_DISPATCH(AddGradientSums)(dy, winners, places, pooled, mean, sums, products);
+}
+
+void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                         const InputGradient& terms) {
+  HWY_DYNAMIC_DISPATCH(ReplaceByGradient)(x, shape, dy, places, terms);
+}
+
+}  // namespace convnet::cpu
+#endif
