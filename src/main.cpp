@@ -1,4 +1,6 @@
 #include <mpi.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <array>
@@ -6,46 +8,56 @@
 #include <string>
 
 #include "app/commands.hpp"
+#include "comm/launch.hpp"
+#include "comm/mpi_communicator.hpp"
+#include "comm/together.hpp"
 #include "convnet/error.hpp"
 
 namespace {
 
-bool is_under_mpi() {
-  int is_initialized = 0;
-  int is_finalized = 0;
-  MPI_Initialized(&is_initialized);
-  MPI_Finalized(&is_finalized);
-  return is_initialized != 0 && is_finalized == 0;
+using convnet::Error;
+using convnet::ExitCode;
+
+// Parses the command line. Where several ranks were started, all of them have been given the same mistake, as
+// a rule: they meet in the same place as ranks whose flags are right, and one message comes of it.
+void parse(CLI::App& program, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ParseError& complaint) {
+    const Error usage(ExitCode::kUsage, std::string(complaint.what()) + " (--help tells more)");
+    if (convnet::launch_facts(convnet::process_environment()).expected_ranks == 1) {
+      throw usage;
+    }
+    const convnet::MpiSession session;
+    convnet::MpiCommunicator world;
+    convnet::together(world, [&usage] { throw usage; });
+  }
 }
 
-// "convnet: " or, where there are several ranks, "convnet: rank 3 on node7: ".
-std::string speaker() {
+// Ends the job with one message: of an error on every rank rank 0 speaks, and the others wait for it to end
+// them.
+int fail(const std::string& message, ExitCode code, bool is_on_every_rank) {
+  int is_under_mpi = 0;
+  MPI_Initialized(&is_under_mpi);
   int rank = 0;
   int size = 1;
-  if (is_under_mpi()) {
+  if (is_under_mpi != 0) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
   }
-  if (size == 1) {
-    return "convnet: ";
-  }
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return "convnet: rank " + std::to_string(rank) + " on " + host.data() + ": ";
-}
-
-// The message goes out once: of an error on all ranks rank 0 speaks, and the others wait for it to end the
-// job.
-int fail(const std::string& message, convnet::ExitCode code, bool is_on_every_rank) {
-  int rank = 0;
-  if (is_under_mpi()) {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  }
-  if (rank != 0 && is_on_every_rank) {
+  if (is_on_every_rank && rank != 0) {
     MPI_Barrier(MPI_COMM_WORLD);
   }
-  std::cerr << speaker() << message << std::endl;
-  if (is_under_mpi()) {
+  std::string speaker = "convnet: ";
+  if (!is_on_every_rank && size > 1) {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    speaker += "rank " + std::to_string(rank) + " on " + host.data() + ": ";
+  }
+  std::cerr << speaker + message + "\n" << std::flush;
+  if (is_under_mpi != 0) {
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   }
   return static_cast<int>(code);
@@ -54,6 +66,8 @@ int fail(const std::string& message, convnet::ExitCode code, bool is_on_every_ra
 }  // namespace
 
 int main(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_color_st("convnet"));
+  spdlog::set_pattern("%n: %^%l%$: %v");
   CLI::App program{"Data-parallel training of a small ConvNet, one rank a GPU or a share of the CPU",
                    "convnet"};
   program.set_version_flag("--version", "convnet " CONVNET_VERSION);
@@ -61,20 +75,19 @@ int main(int argc, char** argv) {
   const std::array commands{convnet::add_train_command(program), convnet::add_convert_command(program),
                             convnet::add_info_command(program)};
   try {
-    program.parse(argc, argv);
+    parse(program, argc, argv);
     for (const convnet::Command& command : commands) {
       if (command.parser->parsed()) {
         command.run();
       }
     }
     return 0;
-  } catch (const CLI::ParseError& error) {
-    const int result = program.exit(error);
-    return result == 0 ? 0 : static_cast<int>(convnet::ExitCode::kUsage);
-  } catch (const convnet::Error& error) {
+  } catch (const CLI::Success& request) {  // --help, --version
+    return program.exit(request);
+  } catch (const Error& error) {
     return fail(std::string(error.what()) + " [" + error.location() + "]", error.code(),
                 error.is_on_every_rank());
   } catch (const std::exception& error) {
-    return fail(error.what(), convnet::ExitCode::kInternal, false);
+    return fail(error.what(), ExitCode::kInternal, false);
   }
 }

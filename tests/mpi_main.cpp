@@ -1,5 +1,5 @@
-// main() of the test programs that mpiexec starts: all ranks run the same tests in the same order, only rank 0
-// prints, and a failure on any rank fails the program.
+// main() of the test programs that mpiexec starts: all ranks run the same tests in the same order, only rank
+// 0 prints, and a failure on any rank fails the program.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -15,7 +15,8 @@ class FailurePrinter : public testing::EmptyTestEventListener {
     if (result.failed()) {
       int rank = 0;
       MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-      std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank, result.file_name(), result.line_number(), result.message());
+      std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank, result.file_name(), result.line_number(),
+                   result.message());
     }
   }
 };

@@ -1,9 +1,93 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "app/commands.hpp"
+#include "convnet/data_file.hpp"
 
 namespace convnet {
+namespace {
+
+std::vector<std::int64_t> count_classes(const DataFile& file, Split split) {
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(file.info().count(split)));
+  file.read_labels(split, 0, labels);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(file.info().classes));
+  for (const std::int32_t label : labels) {
+    ++counts[static_cast<std::size_t>(label)];
+  }
+  return counts;
+}
+
+struct PixelStatistics {
+  double mean = 0.0;
+  double deviation = 0.0;  // the square root of the mean squared difference from the mean
+};
+
+// Of pixel / 255 over all images of a split. The sums are exact.
+PixelStatistics pixel_statistics(const DataFile& file, Split split) {
+  constexpr std::int64_t kPieceBytes = 1 << 24;
+  const std::int64_t image_size = file.info().shape.size();
+  const std::int64_t count = file.info().count(split);
+  const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / image_size, 1);
+  std::vector<std::uint8_t> pixels;
+  std::uint64_t sum = 0;
+  std::uint64_t sum_of_squares = 0;
+  for (std::int64_t first = 0; first < count; first += piece) {
+    const std::int64_t images = std::min(piece, count - first);
+    pixels.resize(static_cast<std::size_t>(images * image_size));
+    file.read_images(split, first, images, pixels);
+    for (const std::uint64_t pixel : pixels) {
+      sum += pixel;
+      sum_of_squares += pixel * pixel;
+    }
+  }
+  const auto total = static_cast<double>(count * image_size);
+  const double mean = static_cast<double>(sum) / total;
+  const double variance = static_cast<double>(sum_of_squares) / total - mean * mean;
+  return {mean / 255.0, std::sqrt(std::max(variance, 0.0)) / 255.0};
+}
+
+void print_info(const std::string& path) {
+  const DataFile file(path);
+  const DataFileInfo& info = file.info();
+  const PixelStatistics statistics = pixel_statistics(file, Split::kTrain);
+  const std::vector<std::int64_t> train = count_classes(file, Split::kTrain);
+  const std::vector<std::int64_t> test = count_classes(file, Split::kTest);
+
+  std::cout << "file        " << path << "\n"
+            << "data set    " << info.name << (info.transposed ? ", transposed" : "") << "\n"
+            << "images      " << to_string(info.shape) << " (channels x height x width), uint8\n"
+            << "training    " << info.train_count << " images, mean " << std::fixed << std::setprecision(4)
+            << statistics.mean << ", standard deviation " << statistics.deviation << " (of pixel / 255)\n"
+            << "test        " << info.test_count << " images\n"
+            << "classes     " << info.classes << "\n\n"
+            << "   class    training        test\n";
+  for (std::size_t label = 0; label < train.size(); ++label) {
+    std::cout << std::setw(8) << label << std::setw(12) << train[label] << std::setw(12) << test[label]
+              << "\n";
+  }
+  std::cout << "\nmade from (SHA-256 of the uncompressed files)\n";
+  for (const SourceFile& source : info.sources) {
+    std::cout << "  " << source.sha256 << "  " << source.name << "\n";
+  }
+  std::cout << std::flush;
+}
+
+}  // namespace
 
 Command add_info_command(CLI::App& program) {
-  return {program.add_subcommand("info"), [] {}};
+  auto path = std::make_shared<std::string>();
+  CLI::App* parser =
+      program.add_subcommand("info", "Describe a data file: shapes, classes, sources, statistics");
+  parser->add_option("FILE.h5", *path, "A data file as \"convnet convert\" writes it")
+      ->type_name("")
+      ->required();
+  return {parser, [path] { print_info(*path); }};
 }
 
 }  // namespace convnet

@@ -8,8 +8,9 @@ namespace convnet {
 
 float TorchGenerator::uniform(float low, float high) {
   constexpr std::uint32_t kMantissa = (1U << 24) - 1;
-  const float unit = static_cast<float>(engine_() & kMantissa) * std::ldexp(1.0F, -24);
-  return unit * (high - low) + low;
+  // PyTorch takes the width in float, all the rest in double, and rounds once.
+  const double unit = std::ldexp(engine_() & kMantissa, -24);
+  return static_cast<float>(unit * (high - low) + low);
 }
 
 std::vector<std::int32_t> TorchGenerator::permutation(std::int32_t count) {

@@ -1,5 +1,7 @@
 #include "comm/launch.hpp"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -64,11 +66,11 @@ LaunchFacts launch_facts(const Environment& environment) {
 
 void check_launch(const LaunchFacts& facts, int world_size) {
   if (facts.expected_ranks > world_size) {
-    throw Error(ExitCode::kUnavailable,
-                facts.launcher + " started " + std::to_string(facts.expected_ranks) +
-                    " tasks, but MPI connects only " + std::to_string(world_size) +
-                    " of them, and each such group would train on its own. Start the program with " +
-                    facts.remedy);
+    throw Error(
+        ExitCode::kUnavailable,
+        fmt::format("{} started {} tasks, but MPI connects only {} of them, and each such group would train "
+                    "on its own. Start the program with {}",
+                    facts.launcher, facts.expected_ranks, world_size, facts.remedy));
   }
 }
 

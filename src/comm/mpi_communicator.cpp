@@ -1,5 +1,7 @@
 #include "comm/mpi_communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <exception>
 #include <limits>
@@ -16,8 +18,8 @@ namespace {
 int to_count(std::size_t size, const char* call) {
   constexpr int kMost = std::numeric_limits<int>::max();
   if (size > static_cast<std::size_t>(kMost)) {
-    throw Error(ExitCode::kInternal, std::string(call) + " was given " + std::to_string(size) +
-                                         " elements: expected at most " + std::to_string(kMost));
+    throw Error(ExitCode::kInternal,
+                fmt::format("{} was given {} elements: expected at most {}", call, size, kMost));
   }
   return static_cast<int>(size);
 }

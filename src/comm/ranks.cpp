@@ -1,5 +1,6 @@
 #include "comm/ranks.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <optional>
 #include <sstream>
 #include <string_view>
 
@@ -59,11 +59,11 @@ std::vector<RankFacts> gather_rank_facts(MpiCommunicator& world, MpiCommunicator
   const auto sharing =
       std::ranges::count_if(masks, [&](const std::string& other) { return have_common_core(mask, other); });
 
-  std::ostringstream own;
-  own << host_name() << ' ' << node.rank() << ' ' << node.size() << ' ' << cores << ' ' << sharing;
   std::vector<RankFacts> all;
-  for (const std::string& text : world.all_gather(own.str())) {
-    RankFacts facts{.rank = static_cast<int>(all.size())};
+  for (const std::string& text : world.all_gather(
+           fmt::format("{} {} {} {} {}", host_name(), node.rank(), node.size(), cores, sharing))) {
+    RankFacts facts;
+    facts.rank = static_cast<int>(all.size());
     std::istringstream(text) >> facts.host >> facts.local_rank >> facts.local_size >> facts.cores >>
         facts.ranks_sharing;
     all.push_back(facts);
@@ -86,50 +86,30 @@ int thread_count(const RankFacts& facts, int requested) {
   const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
   if (error != std::errc() || end != first.data() + first.size() || threads < 1) {
     throw Error(ExitCode::kUsage,
-                "OMP_NUM_THREADS is \"" + std::string(list) + "\": expected a number of threads, at least 1");
+                fmt::format("OMP_NUM_THREADS is \"{}\": expected a number of threads, at least 1", list));
   }
   return threads;
 }
 
 void require_agreement(Communicator& world, const std::string& what, const std::string& value) {
   const std::vector<std::string> values = world.all_gather(value);
-  std::string ranks;
-  std::string other_value;
+  std::vector<std::string> differing;
+  std::string example;
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
     if (values[rank] != values.front()) {
-      other_value = ranks.empty() ? values[rank] : other_value;
-      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+      differing.push_back(std::to_string(rank));
+      example = "rank " + differing.back() + " has " + values[rank];
     }
   }
-  if (!ranks.empty()) {
-    throw Error(ExitCode::kUsage, what + " must be the same on all ranks: rank 0 has " + values.front() +
-                                      ", but it differs on rank " + ranks + " (" + other_value + ")")
+  if (!differing.empty()) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{} must be the same on all ranks: rank 0 has {}, {}{}", what, values.front(), example,
+                    differing.size() == 1
+                        ? ""
+                        : fmt::format(" (ranks {} differ from rank 0)", fmt::join(differing, ", "))))
         .on_every_rank();
   }
-}
-
-void run_on_all(Communicator& world, const std::function<void()>& work) {
-  std::optional<Error> failure;
-  try {
-    work();
-  } catch (const Error& error) {
-    failure = error;
-  } catch (const std::exception& error) {
-    failure = Error(ExitCode::kInternal, error.what());
-  }
-  const std::vector<std::string> outcomes = world.all_gather(
-      failure ? std::to_string(static_cast<int>(failure->code())) + " " + failure->what() : "");
-  const auto first = std::ranges::find_if(outcomes, [](const std::string& text) { return !text.empty(); });
-  if (first == outcomes.end()) {
-    return;
-  }
-  const auto first_rank = static_cast<int>(first - outcomes.begin());
-  if (first_rank == world.rank()) {
-    throw std::move(*failure).on_every_rank();  // keeps the place where it was thrown
-  }
-  const std::size_t space = first->find(' ');
-  const auto code = static_cast<ExitCode>(std::stoi(first->substr(0, space)));
-  throw Error(code, first->substr(space + 1)).on_every_rank();
 }
 
 }  // namespace convnet

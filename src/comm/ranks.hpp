@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,9 +28,5 @@ int thread_count(const RankFacts& facts, int requested);
 // Throws Error (kUsage) on every rank unless all ranks gave the same `value`: the message names `what`, the
 // ranks that differ from rank 0, and both values. Collective.
 void require_agreement(Communicator& world, const std::string& what, const std::string& value);
-
-// Runs `work`, which is not collective, on every rank, and waits for all. Where it throws on some ranks,
-// every rank throws the error of the first of them. Collective.
-void run_on_all(Communicator& world, const std::function<void()>& work);
 
 }  // namespace convnet

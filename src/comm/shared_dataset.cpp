@@ -4,17 +4,17 @@
 #include <utility>
 #include <vector>
 
-#include "comm/ranks.hpp"
 #include "comm/shared_window.hpp"
+#include "comm/together.hpp"
 
 namespace convnet {
 
 Dataset load_shared_dataset(const std::filesystem::path& path, RowRange train, RowRange test,
                             MpiCommunicator& world, MpiCommunicator& node) {
   std::optional<DataFile> file;
-  run_on_all(world, [&] { file.emplace(path); });
+  together(world, [&] { file.emplace(path); });
   const auto window = std::make_shared<SharedWindow>(node, bytes_for(file->info(), train, test));
-  run_on_all(world, [&] {
+  together(world, [&] {
     if (node.rank() == 0) {
       load_into(*file, train, test, window->memory());
     }

@@ -50,7 +50,7 @@ const TensorInfo& StateLayout::tensor(const std::string& name) const {
 namespace {
 
 // Half the width of the distribution that torch's kaiming_uniform_(a = sqrt(5)) and its bias rule amount to.
-// A float32 distribution takes its limits as float32.
+// PyTorch computes sqrt(3) * (sqrt(2 / (1 + a^2)) / sqrt(fan_in)) for the weights, which is the same float.
 float initial_bound(std::int64_t fan_in) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in)));
 }

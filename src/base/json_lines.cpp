@@ -1,0 +1,22 @@
+#include "base/json_lines.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "convnet/error.hpp"
+
+namespace convnet {
+
+JsonLines::JsonLines(const std::filesystem::path& path) : path_(path), file_(path) {
+  if (!file_) {
+    throw system_error(path_, "write the log");
+  }
+}
+
+void JsonLines::write(const nlohmann::ordered_json& object) {
+  file_ << object.dump() << std::endl;
+  if (!file_) {
+    throw system_error(path_, "write the log");
+  }
+}
+
+}  // namespace convnet

@@ -1,0 +1,180 @@
+#include "train/reporter.hpp"
+
+#include <dnnl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "train/option_names.hpp"
+
+namespace convnet {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kRanksShown = 16;  // of a large run the first ones tell enough
+
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
+void print_ranks(const RunFacts& facts) {
+  fmt::print("{:>6}  {:<20}  {:>10}  {:<6}  {:>7}  {:>5}\n", "Rank", "Host", "Local rank", "Device",
+             "Threads", "Cores");
+  for (std::size_t i = 0; i < std::min(facts.ranks.size(), kRanksShown); ++i) {
+    const RankFacts& rank = facts.ranks[i];
+    fmt::print("{:>6}  {:<20}  {:>10}  {:<6}  {:>7}  {:>5}\n", rank.rank, rank.host, rank.local_rank,
+               name_of(facts.device.device, kDeviceNames), facts.threads[i], rank.cores);
+  }
+  if (facts.ranks.size() > kRanksShown) {
+    fmt::print("   ... and {} more\n", facts.ranks.size() - kRanksShown);
+  }
+}
+
+void print_options(const ordered_json& options) {
+  constexpr std::size_t kColumns = 3;
+  std::size_t column = 0;
+  for (const auto& [name, value] : options.items()) {
+    if (name == "data" || name == "log") {
+      continue;  // paths are long: they have lines of their own
+    }
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    fmt::print("  {:<14}{:<14}{}", name, text, ++column % kColumns == 0 ? "\n" : "");
+  }
+  fmt::print("{}", column % kColumns == 0 ? "\n" : "\n\n");
+}
+
+}  // namespace
+
+Reporter::Reporter(const TrainOptions& options, int rank)
+    : options_(options), is_speaker_(rank == 0), is_terminal_(isatty(STDERR_FILENO) != 0) {
+  if (is_speaker_ && !options.log.empty()) {
+    log_.emplace(options.log);
+  }
+}
+
+void Reporter::write(const ordered_json& event) {
+  if (log_) {
+    log_->write(event);
+  }
+}
+
+void Reporter::start(const RunFacts& facts) {
+  steps_per_epoch_ = facts.steps_per_epoch;
+  total_steps_ = facts.total_steps;
+  if (!is_speaker_) {
+    return;
+  }
+  const ordered_json options = to_json(options_);
+  fmt::print("convnet {}: {} rank{} on {} ({})\n\n", CONVNET_VERSION, facts.ranks.size(),
+             facts.ranks.size() == 1 ? "" : "s", name_of(facts.device.device, kDeviceNames),
+             facts.device.reason);
+  print_ranks(facts);
+  fmt::print("\nData: {}: {}, {} training and {} test images of {}, {} classes\n\n", options_.data,
+             facts.data.name, facts.data.train_count, facts.data.test_count, to_string(facts.data.shape),
+             facts.data.classes);
+  print_options(options);
+  std::fflush(stdout);
+  ordered_json event{{"event", "run_start"}};
+  event.update(options);
+  event["world_size"] = facts.ranks.size();
+  event["device"] = name_of(facts.device.device, kDeviceNames);
+  event["threads"] = facts.threads;
+  event["versions"] = {{"convnet", CONVNET_VERSION}, {"onednn", onednn_version()}};
+  event["data_sources"] = ordered_json::object();
+  for (const SourceFile& source : facts.data.sources) {
+    event["data_sources"][source.name] = source.sha256;
+  }
+  write(event);
+}
+
+bool Reporter::prints_step(std::int64_t step, std::int64_t global_step) const {
+  return step % options_.log_every == 0 || step == steps_per_epoch_ || global_step == total_steps_;
+}
+
+bool Reporter::wants_step(std::int64_t step, std::int64_t global_step) const {
+  return options_.log_steps || prints_step(step, global_step);
+}
+
+void Reporter::start_epoch() {
+  epoch_.restart();
+}
+
+void Reporter::step(const StepReport& report, std::int64_t images) {
+  if (!is_speaker_) {
+    return;
+  }
+  const double rate = static_cast<double>(images) / epoch_.seconds();
+  if (prints_step(report.step, report.global_step)) {
+    clear_progress();
+    fmt::print("Epoch [{}/{}], Step [{}/{}], Loss: {:.4f}\n", report.epoch, options_.epochs, report.step,
+               steps_per_epoch_, report.loss);
+    std::fflush(stdout);
+    draw_progress(report, rate);
+  }
+  write({{"event", "step"},
+         {"epoch", report.epoch},
+         {"step", report.step},
+         {"global_step", report.global_step},
+         {"loss", report.loss},
+         {"loss_rank0", report.loss_rank0},
+         {"lr", report.learning_rate},
+         {"images_per_s", rate}});
+}
+
+void Reporter::draw_progress(const StepReport& report, double images_per_second) {
+  if (!is_terminal_) {
+    return;
+  }
+  const std::int64_t steps_left = total_steps_ - report.global_step;
+  const double left =
+      run_.seconds() / static_cast<double>(report.global_step) * static_cast<double>(steps_left);
+  fmt::print(stderr, "\r{:3}%  {:.0f} images/s  {} left", 100 * report.global_step / total_steps_,
+             images_per_second, format_duration(left));
+}
+
+void Reporter::clear_progress() {
+  if (is_terminal_) {
+    fmt::print(stderr, "\r\033[K");
+  }
+}
+
+void Reporter::end_training_epoch(std::int64_t images) {
+  epoch_seconds_ = epoch_.seconds();
+  images_per_second_ = static_cast<double>(images) / epoch_seconds_;
+}
+
+void Reporter::end_epoch(const EpochReport& report) {
+  if (!is_speaker_) {
+    return;
+  }
+  const double accuracy = static_cast<double>(report.test_correct) / static_cast<double>(report.test_total);
+  clear_progress();
+  fmt::print("Epoch [{}/{}], Test accuracy: {:.2f} % ({}/{}), Test loss: {:.4f}, {:.0f} images/s\n",
+             report.epoch, options_.epochs, 100.0 * accuracy, report.test_correct, report.test_total,
+             report.test_loss, images_per_second_);
+  std::fflush(stdout);
+  write({{"event", "epoch_end"},
+         {"epoch", report.epoch},
+         {"test_correct", report.test_correct},
+         {"test_total", report.test_total},
+         {"test_accuracy", accuracy},
+         {"test_loss", report.test_loss},
+         {"images_per_s", images_per_second_},
+         {"seconds", epoch_seconds_}});
+}
+
+void Reporter::end(const std::string& weights_sha256, std::int64_t steps) {
+  if (!is_speaker_) {
+    return;
+  }
+  const double seconds = run_.seconds();
+  fmt::print("Training complete in: {}\nWeights SHA-256: {}\n", format_duration(seconds), weights_sha256);
+  std::fflush(stdout);
+  write({{"event", "run_end"}, {"weights_sha256", weights_sha256}, {"seconds", seconds}, {"steps", steps}});
+}
+
+}  // namespace convnet

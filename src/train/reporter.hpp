@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/json_lines.hpp"
+#include "comm/ranks.hpp"
+#include "compute/device.hpp"
+#include "convnet/dataset.hpp"
+#include "train/train_options.hpp"
+
+namespace convnet {
+
+// What a run is, for its first lines.
+struct RunFacts {
+  std::vector<RankFacts> ranks;
+  std::vector<int> threads;  // of each rank
+  DeviceChoice device;
+  DataFileInfo data;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t total_steps = 0;
+};
+
+struct StepReport {
+  int epoch = 1;                 // from 1
+  std::int64_t step = 1;         // in the epoch, from 1
+  std::int64_t global_step = 1;  // in the run, from 1
+  double loss = 0.0;             // mean over the samples of all ranks
+  double loss_rank0 = 0.0;       // mean over rank 0's samples: what PyTorch's script prints
+  double learning_rate = 0.0;
+};
+
+struct EpochReport {
+  int epoch = 1;
+  std::int64_t test_correct = 0;
+  std::int64_t test_total = 0;
+  double test_loss = 0.0;  // mean
+};
+
+// What a person and a program see of a run: lines on stdout, a progress line where stderr is a terminal, and
+// JSON lines. On ranks other than 0 it does nothing.
+class Reporter {
+ public:
+  Reporter(const TrainOptions& options, int rank);
+
+  void start(const RunFacts& facts);
+
+  // Whether somebody sees this step, so that its result is worth fetching. The same on all ranks.
+  bool wants_step(std::int64_t step, std::int64_t global_step) const;
+
+  void start_epoch();
+  // `images` are those of all ranks since the start of the epoch.
+  void step(const StepReport& report, std::int64_t images);
+  // `images` are those of all ranks in the epoch, without evaluation.
+  void end_training_epoch(std::int64_t images);
+  void end_epoch(const EpochReport& report);
+  void end(const std::string& weights_sha256, std::int64_t steps);
+
+ private:
+  // Whether the tutorial's line is printed for this step: every so many, the last of an epoch and of the run.
+  bool prints_step(std::int64_t step, std::int64_t global_step) const;
+  void write(const nlohmann::ordered_json& event);
+  void draw_progress(const StepReport& report, double images_per_second);
+  void clear_progress();
+
+  TrainOptions options_;
+  bool is_speaker_;
+  bool is_terminal_;
+  std::optional<JsonLines> log_;
+  std::int64_t steps_per_epoch_ = 0;
+  std::int64_t total_steps_ = 0;
+  Stopwatch run_;
+  Stopwatch epoch_;
+  double epoch_seconds_ = 0.0;  // of training, without evaluation
+  double images_per_second_ = 0.0;
+};
+
+}  // namespace convnet

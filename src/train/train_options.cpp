@@ -1,0 +1,89 @@
+#include "train/train_options.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "convnet/error.hpp"
+#include "train/option_names.hpp"
+
+namespace convnet {
+
+TrainOptions recipe_options(const std::string& name) {
+  TrainOptions options;
+  options.recipe = name;
+  if (name == "onecycle") {
+    options.epochs = 3;
+    options.reshuffle = true;
+    options.learning_rate = 0.05;
+    options.momentum = 0.9;
+    options.nesterov = true;
+    options.weight_decay = 5e-4;
+    options.schedule = ScheduleKind::kOneCycle;
+    options.warmup = 0.2;
+  } else if (name != "seed") {
+    throw Error(ExitCode::kUsage,
+                "--recipe " + name + ": there is no such recipe; expected seed or onecycle");
+  }
+  return options;
+}
+
+void check_options(const TrainOptions& options) {
+  if (options.data.empty()) {
+    throw Error(ExitCode::kUsage, "--data is missing: expected an HDF5 file made by `convnet convert`");
+  }
+  if (options.nesterov && options.momentum == 0.0) {
+    throw Error(ExitCode::kUsage, "--nesterov needs --momentum above 0");
+  }
+  if (options.optimizer == Optimizer::kAdamW && (options.momentum != 0.0 || options.nesterov)) {
+    throw Error(ExitCode::kUsage, "--momentum and --nesterov belong to --optimizer sgd, not to adamw");
+  }
+  if (options.log_steps && options.log.empty()) {
+    throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");
+  }
+}
+
+nlohmann::ordered_json to_json(const TrainOptions& options) {
+  return {{"recipe", options.recipe},
+          {"data", options.data},
+          {"epochs", options.epochs},
+          {"max-steps", options.max_steps},
+          {"batch", options.batch},
+          {"seed", options.seed},
+          {"reshuffle", options.reshuffle},
+          {"sharding", name_of(options.sharding, kShardingNames)},
+          {"tail", name_of(options.tail, kTailNames)},
+          {"optimizer", name_of(options.optimizer, kOptimizerNames)},
+          {"lr", options.learning_rate},
+          {"momentum", options.momentum},
+          {"nesterov", options.nesterov},
+          {"weight-decay", options.weight_decay},
+          {"schedule", name_of(options.schedule, kScheduleNames)},
+          {"warmup", options.warmup},
+          {"lr-scale", name_of(options.learning_rate_scale, kLearningRateScaleNames)},
+          {"bn", name_of(options.batch_norm, kBatchNormNames)},
+          {"bn-buffers", name_of(options.batch_norm_buffers, kBatchNormBufferNames)},
+          {"device", name_of(options.device, kDeviceNames)},
+          {"threads", options.threads},
+          {"log", options.log},
+          {"log-steps", options.log_steps},
+          {"log-every", options.log_every}};
+}
+
+std::int64_t total_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
+  const std::int64_t steps = options.epochs * steps_per_epoch;
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
+double peak_learning_rate(const TrainOptions& options, int world_size) {
+  switch (options.learning_rate_scale) {
+    case LearningRateScale::kLinear:
+      return options.learning_rate * world_size;
+    case LearningRateScale::kSqrt:
+      return options.learning_rate * std::sqrt(static_cast<double>(world_size));
+    default:
+      return options.learning_rate;
+  }
+}
+
+}  // namespace convnet

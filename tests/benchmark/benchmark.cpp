@@ -1,0 +1,172 @@
+// Times the training step of the CPU back end as the trainer runs it, on a data file in memory, and prints
+// one line of JSON on rank 0. Alone or under mpirun.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "benchmark/fma_peak.hpp"
+#include "comm/mpi_communicator.hpp"
+#include "comm/shared_dataset.hpp"
+#include "compute/replica.hpp"
+#include "convnet/error.hpp"
+#include "convnet/sampler.hpp"
+
+namespace convnet {
+namespace {
+
+constexpr int kGroups = 10;
+
+struct Options {
+  std::string data;
+  int threads = 1;
+  int batch = 100;
+  int steps = 200;
+};
+
+// Milliseconds that an action took, once for each group of repetitions, in rising order.
+struct Timing {
+  std::vector<double> groups;
+
+  double median() const { return (groups[(groups.size() - 1) / 2] + groups[groups.size() / 2]) / 2.0; }
+  double minimum() const { return groups.front(); }
+};
+
+template <class Action>
+Timing time_groups(int repetitions, const Action& action) {
+  Timing timing;
+  for (int group = 0; group < kGroups; ++group) {
+    const Stopwatch stopwatch;
+    for (int i = 0; i < repetitions; ++i) {
+      action();
+    }
+    timing.groups.push_back(1e3 * stopwatch.seconds() / repetitions);
+  }
+  std::ranges::sort(timing.groups);
+  return timing;
+}
+
+// Floating-point operations in the convolutions and the linear layer for one sample of a training step: a
+// product and a sum for each weight at each place of the output (also where it meets padding), for the
+// output, for the gradient of the weights and, but in the first block, for the gradient of the input.
+double operations_per_sample(const Network& network) {
+  double products = 0.0;
+  for (std::size_t i = 0; i < network.blocks.size(); ++i) {
+    const ConvBlock& block = network.blocks[i];
+    const ImageShape input = network.block_input(i);
+    const std::int64_t weights_per_output = std::int64_t{input.channels} * block.kernel * block.kernel;
+    const std::int64_t passes = i == 0 ? 2 : 3;
+    products += static_cast<double>(passes * block.convolved(input).size() * weights_per_output);
+  }
+  const ImageShape features = network.block_input(network.blocks.size());
+  products += static_cast<double>(3 * features.size() * network.classes);
+  return 2.0 * products;
+}
+
+Timing time_training(const Options& options, const Dataset& dataset, const Network& network,
+                     MpiCommunicator& world) {
+  constexpr int kWarmUpSteps = 20;
+  const Sampler sampler({.sample_count = dataset.info.train_count,
+                         .rank = world.rank(),
+                         .world_size = world.size(),
+                         .batch = options.batch});
+  const std::vector<std::int32_t> rows = sampler.epoch_rows(0);
+  const auto batch = static_cast<std::size_t>(options.batch);
+  if (rows.size() < batch) {
+    throw Error(ExitCode::kUsage, fmt::format("--batch {}: a rank has only {} images", batch, rows.size()));
+  }
+  const auto replica =
+      make_cpu_replica({.network = network, .max_batch = options.batch, .threads = options.threads});
+  replica->load(dataset);
+  replica->write_state(initial_state(network, 0));
+  const float scale = 1.0F / static_cast<float>(options.batch * world.size());
+  UpdateRule rule;
+  std::size_t next = 0;
+  const auto step = [&] {
+    replica->forward_backward(std::span(rows).subspan(next, batch), scale);
+    replica->all_reduce_gradients(world);
+    replica->update(rule);
+    ++rule.step;
+    next = next + 2 * batch <= rows.size() ? next + batch : 0;
+  };
+  for (int i = 0; i < kWarmUpSteps; ++i) {
+    step();
+  }
+  const Timing timing = time_groups(std::max(1, options.steps / kGroups), step);
+  if (!replica->result().finite) {
+    throw Error(ExitCode::kData, "the loss is not finite: what was timed is no training");
+  }
+  return timing;
+}
+
+// The sum of a gradient over all ranks, by itself.
+Timing time_all_reduce(const Network& network, MpiCommunicator& world) {
+  constexpr int kRepetitions = 20;
+  std::vector<float> gradient(static_cast<std::size_t>(StateLayout(network).parameter_count()));
+  world.barrier();
+  return time_groups(kRepetitions, [&] { world.all_reduce_sum(std::span(gradient)); });
+}
+
+void run(const Options& options) {
+  MpiCommunicator world;
+  MpiCommunicator node = MpiCommunicator::of_node(world);
+  const DataFileInfo info = DataFile(options.data).info();
+  const Dataset dataset =
+      load_shared_dataset(options.data, {0, info.train_count}, {0, info.test_count}, world, node);
+  const Network network = tutorial_network(info.shape, info.classes);
+
+  world.barrier();
+  const FmaPeak peak = measure_fma_peak(options.threads);
+  std::array total_peak{peak.gflops};
+  world.all_reduce_sum(std::span<double>(total_peak));
+  const Timing step = time_training(options, dataset, network, world);
+  const Timing all_reduce = time_all_reduce(network, world);
+
+  const double images_per_second = 1e3 * options.batch * world.size() / step.median();
+  const double gflops = images_per_second * operations_per_sample(network) / 1e9;
+  if (world.rank() == 0) {
+    std::cout << nlohmann::ordered_json{{"version", CONVNET_VERSION},
+                                        {"ranks", world.size()},
+                                        {"threads", options.threads},
+                                        {"batch", options.batch},
+                                        {"steps", options.steps},
+                                        {"instruction_set", peak.instruction_set},
+                                        {"ms_per_step", step.median()},
+                                        {"ms_per_step_min", step.minimum()},
+                                        {"images_per_s", images_per_second},
+                                        {"gflops", gflops},
+                                        {"peak_gflops", total_peak[0]},
+                                        {"share_of_peak", gflops / total_peak[0]},
+                                        {"all_reduce_ms", all_reduce.median()}}
+              << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace convnet
+
+int main(int argc, char** argv) {
+  convnet::Options options;
+  CLI::App program{"Times the training step and prints one line of JSON", "convnet_benchmark"};
+  program.add_option("--data", options.data, "Data file made by `convnet convert`")->required();
+  program.add_option("--threads", options.threads, "Threads a rank")->check(CLI::PositiveNumber);
+  program.add_option("--batch", options.batch, "Images a rank and step")->check(CLI::PositiveNumber);
+  program.add_option("--steps", options.steps, "Steps to time, in 10 groups")->check(CLI::PositiveNumber);
+  CLI11_PARSE(program, argc, argv);
+  const convnet::MpiSession session;
+  try {
+    convnet::run(options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << fmt::format("convnet_benchmark: {}\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(convnet::ExitCode::kInternal));
+    return 1;
+  }
+}

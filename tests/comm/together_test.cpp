@@ -1,0 +1,54 @@
+#include "comm/together.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/mpi_communicator.hpp"
+#include "convnet/error.hpp"
+
+namespace convnet {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Together, ReturnsWhereAllRanksSucceed) {
+  MpiCommunicator world;
+  int runs = 0;
+  together(world, [&] { ++runs; });
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Together, ThrowsTheErrorOfOneRankOnAllRanks) {
+  MpiCommunicator world;
+  const int last = world.size() - 1;
+  try {
+    together(world, [&] {
+      if (world.rank() == last) {
+        throw Error(ExitCode::kIo, "data.h5: cannot read");
+      }
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kIo);
+    EXPECT_TRUE(error.is_on_every_rank());
+    EXPECT_THAT(error.what(), StartsWith("data.h5: cannot read"));
+    if (world.size() > 1) {
+      EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(last)));
+    }
+  }
+}
+
+TEST(Together, ThrowsTheErrorOfTheLowestRankWhereSeveralFail) {
+  MpiCommunicator world;
+  try {
+    together(world,
+             [&] { throw Error(ExitCode::kData, "rank " + std::to_string(world.rank()) + "'s data"); });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rank 0's data");
+  }
+}
+
+}  // namespace
+}  // namespace convnet

@@ -1,0 +1,148 @@
+#include <omp.h>
+
+#include "compute/cpu/apply_update.hpp"
+#include "compute/cpu/buffer.hpp"
+#include "compute/cpu/convolution.hpp"
+#include "compute/cpu/gather.hpp"
+#include "compute/cpu/linear.hpp"
+#include "compute/cpu/norm_relu_pool.hpp"
+#include "compute/cpu/softmax_cross_entropy.hpp"
+#include "compute/operations.hpp"
+
+namespace convnet::cpu {
+namespace {
+
+Buffer<float> channels_last(const Floats& values, const ImageShape& shape) {
+  Buffer<float> result(values.size());
+  const auto pixels = static_cast<std::size_t>(shape.pixels());
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t image = i / (pixels * channels);
+    const std::size_t channel = i / pixels % channels;
+    result.data()[(image * pixels + i % pixels) * channels + channel] = values[i];
+  }
+  return result;
+}
+
+Floats channels_first(const Buffer<float>& values, const ImageShape& shape) {
+  Floats result(values.size());
+  const auto pixels = static_cast<std::size_t>(shape.pixels());
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t image = i / (pixels * channels);
+    const std::size_t channel = i / pixels % channels;
+    result[i] = values.data()[(image * pixels + i % pixels) * channels + channel];
+  }
+  return result;
+}
+
+Buffer<float> images(int batch, const ImageShape& shape) {
+  return Buffer<float>(static_cast<std::size_t>(batch * shape.size()));
+}
+
+class CpuOperations final : public Operations {
+ public:
+  explicit CpuOperations(int threads) { omp_set_num_threads(threads); }
+
+  Floats convolution_forward(int batch, const ImageShape& input, const ConvBlock& block, const Floats& x,
+                             const Floats& weights, const Floats& bias) override {
+    Convolution convolution(context_, input, block);
+    auto y = images(batch, convolution.output());
+    convolution.forward(batch, channels_last(x, input).data(), weights, bias, y.data());
+    return channels_first(y, convolution.output());
+  }
+
+  Floats convolution_backward_weights(int batch, const ImageShape& input, const ConvBlock& block,
+                                      const Floats& x, const Floats& dy) override {
+    Convolution convolution(context_, input, block);
+    Floats dweights(
+        static_cast<std::size_t>(block.out_channels * input.channels * block.kernel * block.kernel));
+    convolution.backward_weights(batch, channels_last(x, input).data(),
+                                 channels_last(dy, convolution.output()).data(), dweights);
+    return dweights;
+  }
+
+  Floats convolution_backward_data(int batch, const ImageShape& input, const ConvBlock& block,
+                                   const Floats& dy, const Floats& weights) override {
+    Convolution convolution(context_, input, block);
+    auto dx = images(batch, input);
+    convolution.backward_data(batch, channels_last(dy, convolution.output()).data(), weights, dx.data());
+    return channels_first(dx, input);
+  }
+
+  NormReluPoolPass norm_relu_pool(const NormReluPoolInput& in, const Floats& dy) override {
+    NormReluPool operation(in.shape, in.batch, nullptr);
+    auto x = channels_last(in.x, in.shape);
+    auto y = images(in.batch, operation.output());
+    NormReluPoolPass pass{{}, in.running_mean,         in.running_var,
+                          {}, Floats(in.gamma.size()), Floats(in.gamma.size())};
+    operation.forward(in.batch, x.data(), in.gamma, in.beta, pass.running_mean, pass.running_var, y.data());
+    pass.y = channels_first(y, operation.output());
+    operation.backward(in.batch, x.data(), channels_last(dy, operation.output()).data(), in.gamma,
+                       pass.dgamma, pass.dbeta);
+    pass.dx = channels_first(x, in.shape);
+    return pass;
+  }
+
+  Floats norm_relu_pool_infer(const NormReluPoolInput& in) override {
+    NormReluPool operation(in.shape, in.batch, nullptr);
+    auto y = images(in.batch, operation.output());
+    operation.infer(in.batch, channels_last(in.x, in.shape).data(), in.gamma, in.beta, in.running_mean,
+                    in.running_var, y.data());
+    return channels_first(y, operation.output());
+  }
+
+  LinearPass linear(int batch, const ImageShape& input, const Floats& x, const Floats& weights,
+                    const Floats& bias, const Floats& dy) override {
+    Linear operation(input, static_cast<int>(bias.size()));
+    const auto rearranged = channels_last(x, input);
+    auto dx = images(batch, input);
+    LinearPass pass{Floats(dy.size()), Floats(weights.size()), Floats(bias.size()), {}};
+    operation.forward(batch, rearranged.data(), weights, bias, pass.y.data());
+    operation.backward(batch, rearranged.data(), dy.data(), pass.dweights, pass.dbias, dx.data());
+    pass.dx = channels_first(dx, input);
+    return pass;
+  }
+
+  LossPass softmax_cross_entropy(const Floats& logits, std::span<const std::int32_t> labels,
+                                 float scale) override {
+    LossPass pass{.dlogits = Floats(logits.size())};
+    const LossSums sums = cpu::softmax_cross_entropy(logits, labels, scale, pass.dlogits.data());
+    pass.loss_sum = sums.loss;
+    pass.correct = sums.correct;
+    return pass;
+  }
+
+  Floats gather_images(std::span<const std::uint8_t> all, const ImageShape& shape,
+                       std::span<const std::int32_t> rows) override {
+    auto x = images(static_cast<int>(rows.size()), shape);
+    cpu::gather_images(all, shape, rows, x.data());
+    return channels_first(x, shape);
+  }
+
+  void apply_update(const UpdateRule& rule, const Floats& gradients, Floats& parameters,
+                    std::vector<Floats>& moments) override {
+    cpu::apply_update(rule, gradients, parameters, moments);
+  }
+
+ private:
+  OneDnn context_;
+};
+
+}  // namespace
+}  // namespace convnet::cpu
+
+namespace convnet {
+
+Backend cpu_backend(int threads) {
+  return {.name = "cpu_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"),
+          .unavailable = std::nullopt,
+          .make_operations = [threads] { return std::make_unique<cpu::CpuOperations>(threads); },
+          .make_replica =
+              [threads](ReplicaOptions options) {
+                options.threads = threads;
+                return make_cpu_replica(options);
+              }};
+}
+
+}  // namespace convnet
