@@ -9,10 +9,11 @@ build=$root/build/release
 "$root/jobs/install_dependencies.sh" --tests
 
 echo "Building the program and its tests in $build"
-if command -v ninja >/dev/null; then
-  export CMAKE_GENERATOR=Ninja # of a new build folder; an old one keeps its own
+options=(-DCONVNET_TESTS=ON -DCONVNET_WERROR=ON)
+if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null; then
+  options+=(-G Ninja) # an old build folder keeps its generator
 fi
-cmake -S "$root" --preset release -DCONVNET_TESTS=ON -DCONVNET_WERROR=ON
+cmake -S "$root" --preset release "${options[@]}"
 cmake --build "$build" --parallel "$(nproc)"
 
 exec ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$(nproc)" "$@"

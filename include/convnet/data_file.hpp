@@ -34,16 +34,18 @@ struct DataFileInfo {
 
 // A data file opened for reading: HDF5 with groups /train and /test, each `images` uint8 [N, C, H, W] (or
 // [N, H, W], taken as C = 1) and `labels` uint8 or int64 [N]; root attributes `format` = "convnet-dataset",
-// `version` = 1, `classes`, `name`, `source` (names and SHA-256 of the source files), `transposed`.
-// Opened read-only and without file locks, which fail on some network file systems.
-// Every function throws Error naming the file, what was found and what was expected: kIo if it cannot be
-// read, kData if it is not a data file or is damaged.
+// `version` = 1, `classes`; and, which may be missing, `name`, `source` (a line for each source file, as
+// sha256sum prints it: SHA-256, two spaces, name) and `transposed` (0 or 1). Opened read-only and without
+// file locks, which fail on some network file systems. Every function throws Error naming the file, what was
+// found and what was expected: kIo if it cannot be read, kData if it is not a data file or is damaged.
 class DataFile {
  public:
   explicit DataFile(const std::filesystem::path& path);
   ~DataFile();
   DataFile(DataFile&&) noexcept;
   DataFile& operator=(DataFile&&) noexcept;
+  DataFile(const DataFile&) = delete;
+  DataFile& operator=(const DataFile&) = delete;
 
   const DataFileInfo& info() const;
 

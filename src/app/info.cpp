@@ -71,7 +71,9 @@ void print_info(const std::string& path) {
     std::cout << std::setw(8) << label << std::setw(12) << train[label] << std::setw(12) << test[label]
               << "\n";
   }
-  std::cout << "\nmade from (SHA-256 of the uncompressed files)\n";
+  if (!info.sources.empty()) {
+    std::cout << "\nmade from (SHA-256 of the uncompressed files)\n";
+  }
   for (const SourceFile& source : info.sources) {
     std::cout << "  " << source.sha256 << "  " << source.name << "\n";
   }

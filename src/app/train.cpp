@@ -66,7 +66,7 @@ void add_run_options(CLI::App& parser, TrainOptions& options) {
 
 void add_optimizer_options(CLI::App& parser, TrainOptions& options) {
   const std::string group = "Optimiser";
-  const auto rate = CLI::Range(0.0, 1e6);
+  const auto rate = CLI::NonNegativeNumber;
   const auto share = CLI::Range(0.0, 0.999999);
   add_choice(parser, "--optimizer", options.optimizer, kOptimizerNames, "Update rule", group);
   parser.add_option("--lr", options.learning_rate, "Learning rate; with a schedule its greatest")

@@ -15,14 +15,19 @@
 namespace convnet {
 namespace {
 
+// Random, because neither process numbers nor host names are unique among containers that share a folder.
+std::filesystem::path temporary_name(const std::filesystem::path& target) {
+  std::random_device random;
+  return target.string() + ".tmp-" + std::to_string(random()) + "-" + std::to_string(random());
+}
+
 // A new file beside `target`, removed again unless it takes the target's place.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::filesystem::path& target) : target_(target), path_(target) {
-    // Random, because neither process numbers nor host names are unique among containers that share a folder.
-    std::random_device random;
-    path_ += ".tmp-" + std::to_string(random()) + "-" + std::to_string(random());
-    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  explicit TemporaryFile(const std::filesystem::path& target)
+      : target_(target),
+        path_(temporary_name(target)),
+        descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
     require(descriptor_ >= 0, "create");
   }
 
@@ -63,7 +68,7 @@ class TemporaryFile {
 
   std::filesystem::path target_;
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  int descriptor_;
   bool is_renamed_ = false;
 };
 

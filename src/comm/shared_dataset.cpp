@@ -1,7 +1,6 @@
 #include "comm/shared_dataset.hpp"
 
-#include <optional>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "comm/shared_window.hpp"
@@ -11,8 +10,8 @@ namespace convnet {
 
 Dataset load_shared_dataset(const std::filesystem::path& path, RowRange train, RowRange test,
                             MpiCommunicator& world, MpiCommunicator& node) {
-  std::optional<DataFile> file;
-  together(world, [&] { file.emplace(path); });
+  std::unique_ptr<DataFile> file;
+  together(world, [&] { file = std::make_unique<DataFile>(path); });
   const auto window = std::make_shared<SharedWindow>(node, bytes_for(file->info(), train, test));
   together(world, [&] {
     if (node.rank() == 0) {

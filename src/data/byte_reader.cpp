@@ -35,7 +35,7 @@ ByteReader::ByteReader(const std::filesystem::path& path)
     file_size_ = 0;
   }
   if (pending_.size() >= 2 && pending_[0] == 0x1f && pending_[1] == 0x8b) {
-    gzip_.emplace();
+    gzip_ = std::make_unique<GzipStream>();
   }
 }
 

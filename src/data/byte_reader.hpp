@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,8 +53,8 @@ class ByteReader {
   std::uint64_t file_size_ = 0;  // 0 if it is not known: of a pipe
   std::uint64_t bytes_read_ = 0;
   std::vector<std::uint8_t> buffer_;
-  std::span<std::uint8_t> pending_;  // the part of buffer_ not used yet
-  std::optional<GzipStream> gzip_;
+  std::span<std::uint8_t> pending_;   // the part of buffer_ not used yet
+  std::unique_ptr<GzipStream> gzip_;  // none for a plain file
   Sha256 sum_;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -34,8 +35,9 @@ struct OpenSplit {
   std::int64_t count = 0;
 };
 
-[[noreturn]] void fail(const std::string& where, const std::string& found, const std::string& expected) {
-  throw Error(ExitCode::kData, fmt::format("{}: found {}, expected {}", where, found, expected));
+[[noreturn]] void fail(const std::string& what, const std::string& found, const std::string& expected,
+                       std::source_location where = std::source_location::current()) {
+  throw Error(ExitCode::kData, fmt::format("{}: found {}, expected {}", what, found, expected), where);
 }
 
 // HDF5 tells badly why a file cannot be opened; the operating system tells it well.
@@ -116,7 +118,7 @@ std::vector<SourceFile> read_sources(const OpenFile& file) {
   for (std::string line; std::getline(lines, line);) {
     const std::size_t sum_end = line.find("  ");
     if (sum_end == std::string::npos) {
-      fail(file.path, fmt::format("\"{}\" in the attribute \"source\"", line),
+      fail(file.path, fmt::format(R"("{}" in the attribute "source")", line),
            "a SHA-256 sum, two spaces and a name");
     }
     sources.push_back({line.substr(sum_end + 2), line.substr(0, sum_end)});
@@ -128,7 +130,7 @@ DataFileInfo read_attributes(const OpenFile& file) {
   const std::string format = read_text(file, "format").value_or("");
   if (format != kFormat) {
     fail(file.path, format.empty() ? "no attribute \"format\"" : fmt::format("the format \"{}\"", format),
-         fmt::format("the attribute \"format\" to be \"{}\"", kFormat));
+         fmt::format(R"(the attribute "format" to be "{}")", kFormat));
   }
   const std::optional<std::int64_t> version = read_integer(file, "version");
   if (version != kVersion) {

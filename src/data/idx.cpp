@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <source_location>
 #include <span>
 
 #include "convnet/error.hpp"
@@ -17,8 +18,10 @@ constexpr std::size_t kMagicSize = 4;
 constexpr std::size_t kPieceSize = 1 << 20;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& found,
-                       const std::string& expected) {
-  throw Error(ExitCode::kData, fmt::format("{}: found {}, expected {}", path.string(), found, expected));
+                       const std::string& expected,
+                       std::source_location where = std::source_location::current()) {
+  throw Error(ExitCode::kData, fmt::format("{}: found {}, expected {}", path.string(), found, expected),
+              where);
 }
 
 // "3c 68 74 6d ("<htm")"

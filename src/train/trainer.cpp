@@ -17,9 +17,26 @@
 namespace convnet {
 namespace {
 
-DataFileInfo read_info(const std::string& path, MpiCommunicator& world) {
+SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& info,
+                               const Communicator& world) {
+  return {.sample_count = info.train_count,
+          .rank = world.rank(),
+          .world_size = world.size(),
+          .batch = options.batch,
+          .seed = options.seed,
+          .sharding = options.sharding,
+          .tail = options.tail,
+          .reshuffle = options.reshuffle};
+}
+
+// What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
+DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
   std::optional<DataFileInfo> info;
-  together(world, [&] { info = DataFile(path).info(); });
+  together(world, [&] {
+    info = DataFile(options.data).info();
+    tutorial_network(info->shape, info->classes);
+    Sampler(sampler_options(options, *info, world));
+  });
   std::string identity = to_string(info->shape) + ", " + std::to_string(info->classes) + " classes, " +
                          std::to_string(info->train_count) + " + " + std::to_string(info->test_count) +
                          " images";
@@ -42,18 +59,6 @@ TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world)
   return options;
 }
 
-SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& info,
-                               const Communicator& world) {
-  return {.sample_count = info.train_count,
-          .rank = world.rank(),
-          .world_size = world.size(),
-          .batch = options.batch,
-          .seed = options.seed,
-          .sharding = options.sharding,
-          .tail = options.tail,
-          .reshuffle = options.reshuffle};
-}
-
 void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int>& threads) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (threads[i] > ranks[i].cores) {
@@ -71,7 +76,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
       world_(world),
       node_(MpiCommunicator::of_node(world)),
       reporter_(options, world.rank()),
-      data_info_(read_info(options.data, world)),
+      data_info_(agreed_info(options, world)),
       network_(tutorial_network(data_info_.shape, data_info_.classes)),
       sampler_(sampler_options(options, data_info_, world)),
       total_steps_(total_steps(options, sampler_.steps_per_epoch())),
@@ -90,13 +95,15 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
 
 int Trainer::introduce() {
   RunFacts facts{.ranks = gather_rank_facts(world_, node_),
-                 .device = choose_device(options_.device),
                  .data = data_info_,
                  .steps_per_epoch = sampler_.steps_per_epoch(),
                  .total_steps = total_steps_};
-  for (const RankFacts& rank : facts.ranks) {
-    facts.threads.push_back(thread_count(rank, options_.threads));
-  }
+  together(world_, [&] {
+    facts.device = choose_device(options_.device);
+    for (const RankFacts& rank : facts.ranks) {
+      facts.threads.push_back(thread_count(rank, options_.threads));
+    }
+  });
   reporter_.start(facts);
   if (world_.rank() == 0) {
     warn_of_crowding(facts.ranks, facts.threads);

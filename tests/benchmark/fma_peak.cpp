@@ -63,8 +63,9 @@ HWY_EXPORT(multiply_and_add);
 HWY_EXPORT(instruction_set);
 
 FmaPeak measure_fma_peak(int threads) {
-  constexpr int kRuns = 10;
-  constexpr std::int64_t kRounds = 2'000'000;  // some 5 ms
+  constexpr int kRuns = 100;
+  constexpr std::int64_t kRounds =
+      400'000;  // about a millisecond: short enough to run undisturbed now and then
   double best = 0.0;
   for (int run = 0; run < kRuns; ++run) {
     std::int64_t operations = 0;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compute/backend_test.hpp"
 #include "compute/judge.hpp"
 #include "compute/random_values.hpp"
@@ -20,6 +22,15 @@ std::vector<UpdateRule> rules() {
           {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01, .weight_decay = 0.05}};
 }
 
+// From 1 down to 1e-9, which is less than AdamW's epsilon.
+Floats gradients_of_all_sizes(int count, std::uint64_t seed) {
+  Floats gradients = random_values(count, -1.0F, 1.0F, seed);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] *= std::pow(10.0F, -static_cast<float>(i % 10));
+  }
+  return gradients;
+}
+
 TEST_P(ApplyUpdate, FollowsEachRuleOverSeveralSteps) {
   const auto operations = GetParam().make_operations();
   constexpr int kSteps = 7;
@@ -32,7 +43,7 @@ TEST_P(ApplyUpdate, FollowsEachRuleOverSeveralSteps) {
     judge::Doubles expected = doubles(parameters);
     std::vector<judge::Doubles> expected_moments;
     for (rule.step = 1; rule.step <= kSteps; ++rule.step) {
-      const Floats gradients = random_values(kCount, -1.0F, 1.0F, 10 + static_cast<std::uint64_t>(rule.step));
+      const Floats gradients = gradients_of_all_sizes(kCount, static_cast<std::uint64_t>(rule.step));
       operations->apply_update(rule, gradients, parameters, moments);
       judge::apply_update(rule, doubles(gradients), expected, expected_moments);
     }

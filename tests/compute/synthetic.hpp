@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,7 +15,8 @@
 
 namespace convnet {
 
-// A data set of random images and labels.
+// A data set of random images and labels. As MNIST's, the images have black borders, a quarter of the image
+// wide, where pooling windows hold equal values.
 inline Dataset synthetic_dataset(const Network& network, std::int64_t train_count, std::int64_t test_count,
                                  std::uint64_t seed) {
   const DataFileInfo info{.shape = network.input,
@@ -29,8 +31,14 @@ inline Dataset synthetic_dataset(const Network& network, std::int64_t train_coun
   };
   const auto memory = std::make_shared<Memory>();
   const std::int64_t count = train_count + test_count;
-  for (const float value : random_values(count * network.input.size(), 0.0F, 256.0F, seed)) {
-    memory->images.push_back(static_cast<std::uint8_t>(value));
+  const ImageShape& shape = network.input;
+  for (const float value : random_values(count * shape.size(), 0.0F, 256.0F, seed)) {
+    const auto pixel = static_cast<std::int64_t>(memory->images.size());
+    const std::int64_t row = pixel / shape.width % shape.height;
+    const std::int64_t column = pixel % shape.width;
+    const bool is_border = row < shape.height / 4 || row >= shape.height - shape.height / 4 ||
+                           column < shape.width / 4 || column >= shape.width - shape.width / 4;
+    memory->images.push_back(is_border ? std::uint8_t{0} : static_cast<std::uint8_t>(value));
   }
   for (const float value : random_values(count, 0.0F, static_cast<float>(network.classes), seed + 1)) {
     memory->labels.push_back(static_cast<std::int32_t>(value));

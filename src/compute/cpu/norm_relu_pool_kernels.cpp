@@ -95,7 +95,8 @@ void NormaliseReluPool(const float* x, const ImageShape& shape, const float* sca
         for (int k = 1; k < 4; ++k) {
           const auto candidate = hn::LoadU(d, x + window.offsets[static_cast<std::size_t>(k)] + c);
           const auto value = hn::MulAdd(candidate, factor, term);
-          const auto is_better = hn::Gt(value, best);  // the first of equals stays
+          // The first of equals stays; a NaN comes through and is never replaced.
+          const auto is_better = hn::Or(hn::Gt(value, best), hn::IsNaN(value));
           best = hn::IfThenElse(is_better, value, best);
           winner = hn::IfThenElse(is_better, candidate, winner);
           place = hn::IfThenElse(hn::RebindMask(di, is_better), hn::Set(di, k), place);

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a trained network: installs what is missing, builds the program, converts data/ to an HDF5
+# file and trains on MNIST under mpirun. What is done already is not done again.
+#
+#   jobs/quickstart.sh [--no-install] [options of "convnet train"]
+#
+#   --no-install  install nothing: name what is missing and stop
+#
+# For example: jobs/quickstart.sh --recipe onecycle
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build/release
+convnet=$build/convnet
+output=$root/output
+data=$output/mnist.h5
+
+# One rank for each of two halves of the cores; one rank where there is a single core.
+rank_count() {
+  if [ "$(nproc)" -ge 2 ]; then echo 2; else echo 1; fi
+}
+
+# A new build folder gets Ninja, where it is there, and no tests; an old one stays what it is.
+build_program() {
+  local options=()
+  if [ ! -e "$build/CMakeCache.txt" ]; then
+    options+=(-DCONVNET_TESTS=OFF)
+    if command -v ninja >/dev/null; then options+=(-G Ninja); fi
+  fi
+  cmake -S "$root" --preset release "${options[@]}"
+  cmake --build "$build" --target convnet --parallel "$(nproc)"
+}
+
+install_options=()
+case ${1:-} in
+  -h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  --no-install)
+    install_options=(--no-install)
+    shift
+    ;;
+esac
+
+echo "== 1/4 Packages"
+"$root/jobs/install_dependencies.sh" "${install_options[@]}"
+
+echo "== 2/4 The program, in $build"
+build_program
+
+echo "== 3/4 The data, in $data"
+mkdir -p "$output"
+if "$convnet" info "$data" >/dev/null 2>&1; then
+  echo "Converted already."
+else
+  "$convnet" convert "$root/data" "$data"
+fi
+
+ranks=$(rank_count)
+echo "== 4/4 Training with mpirun -n $ranks"
+if [ "$(id -u)" -eq 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # Open MPI asks root to say it twice
+fi
+mpirun --bind-to none -n "$ranks" "$convnet" train --data "$data" --log "$output/train.jsonl" "$@" |
+  tee "$output/train.txt"
+
+echo "== Result (the whole run is in $output/train.txt, its figures in $output/train.jsonl)"
+grep -E "Test accuracy|^Training complete|^Weights" "$output/train.txt"
