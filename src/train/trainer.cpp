@@ -32,11 +32,7 @@ SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& 
 // What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
 DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
   std::optional<DataFileInfo> info;
-  together(world, [&] {
-    info = DataFile(options.data).info();
-    tutorial_network(info->shape, info->classes);
-    Sampler(sampler_options(options, *info, world));
-  });
+  together(world, [&] { info = DataFile(options.data).info(); });
   std::string identity = to_string(info->shape) + ", " + std::to_string(info->classes) + " classes, " +
                          std::to_string(info->train_count) + " + " + std::to_string(info->test_count) +
                          " images";
@@ -44,6 +40,10 @@ DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
     identity += ", " + source.name + " " + source.sha256;
   }
   require_agreement(world, "the data file", identity);
+  together(world, [&] {
+    tutorial_network(info->shape, info->classes);
+    Sampler(sampler_options(options, *info, world));
+  });
   return *info;
 }
 
