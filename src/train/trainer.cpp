@@ -219,7 +219,7 @@ ModelState Trainer::state() {
 
 // All replicas must have stayed the same to the last bit; if they have not, something is badly wrong.
 std::string Trainer::agreed_weights_sha256() {
-  const std::string sum = weights_sha256(StateLayout(network_), state());
+  std::string sum = weights_sha256(StateLayout(network_), state());
   require_agreement(world_, "the trained weights' SHA-256", sum);
   return sum;
 }

@@ -25,7 +25,7 @@ class Buffer {
   std::span<const T> span() const { return {data(), size_}; }
 
  private:
-  hwy::AlignedFreeUniquePtr<T[]> values_;
+  hwy::AlignedFreeUniquePtr<T[]> values_;  // NOLINT(modernize-avoid-c-arrays): Highway wants it so
   std::size_t size_ = 0;
 };
 

@@ -18,6 +18,8 @@ class Convolution {
   ~Convolution();
   Convolution(Convolution&&) noexcept;
   Convolution& operator=(Convolution&&) noexcept;
+  Convolution(const Convolution&) = delete;
+  Convolution& operator=(const Convolution&) = delete;
 
   const ImageShape& input() const { return input_; }
   ImageShape output() const { return block_.convolved(input_); }

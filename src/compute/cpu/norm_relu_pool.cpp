@@ -67,10 +67,11 @@ void NormReluPool::forward(int batch, const float* x, std::span<const float> gam
                            std::span<const float> beta, std::span<float> running_mean,
                            std::span<float> running_var, float* y) {
   const std::int64_t channels = input_.channels;
+  const std::int64_t image_width = 2 * channels;  // of image_sums_
 #pragma omp parallel for schedule(static)
   for (int n = 0; n < batch; ++n) {
-    double* sums = image_sums_.data() + n * 2 * channels;
-    std::fill_n(sums, 2 * channels, 0.0);
+    double* sums = image_sums_.data() + n * image_width;
+    std::fill_n(sums, image_width, 0.0);
     add_channel_sums(x + n * input_.size(), input_, sums, sums + channels);
   }
   add_up(batch);
@@ -104,11 +105,12 @@ void NormReluPool::infer(int batch, const float* x, std::span<const float> gamma
 void NormReluPool::backward(int batch, float* x, const float* dy, std::span<const float> gamma,
                             std::span<float> dgamma, std::span<float> dbeta) {
   const std::int64_t channels = input_.channels;
+  const std::int64_t image_width = 2 * channels;  // of image_sums_
 #pragma omp parallel for schedule(static)
   for (int n = 0; n < batch; ++n) {
     const std::int64_t out = n * pooled_.size();
-    double* sums = image_sums_.data() + n * 2 * channels;
-    std::fill_n(sums, 2 * channels, 0.0);
+    double* sums = image_sums_.data() + n * image_width;
+    std::fill_n(sums, image_width, 0.0);
     add_gradient_sums(dy + out, winners_.data() + out, places_.data() + out, pooled_, mean_.data(), sums,
                       sums + channels);
   }

@@ -38,7 +38,7 @@ HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
   }
 }
 
-void AddChannelSums(const float* x, const ImageShape& shape, double* sums, double* squares) {
+void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
   constexpr std::int64_t kBlock = 64;
   const std::int64_t stride = shape.channels;
   for (std::int64_t begin = 0; begin < shape.pixels(); begin += kBlock) {
@@ -79,8 +79,8 @@ struct Window {
   }
 };
 
-void NormaliseReluPool(const float* x, const ImageShape& shape, const float* scale, const float* shift,
-                       float* y, float* winners, std::uint8_t* places) {
+void normalise_relu_pool(const float* x, const ImageShape& shape, const float* scale, const float* shift,
+                         float* y, float* winners, std::uint8_t* places) {
   std::int64_t out = 0;
   for (int row = 0; row < shape.height / 2; ++row) {
     for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
@@ -114,8 +114,8 @@ void NormaliseReluPool(const float* x, const ImageShape& shape, const float* sca
   }
 }
 
-void AddGradientSums(const float* dy, const float* winners, const std::uint8_t* places,
-                     const ImageShape& pooled, const float* mean, double* sums, double* products) {
+void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t* places,
+                       const ImageShape& pooled, const float* mean, double* sums, double* products) {
   constexpr std::int64_t kBlock = 64;
   const std::int64_t stride = pooled.channels;
   for (std::int64_t begin = 0; begin < pooled.pixels(); begin += kBlock) {
@@ -156,8 +156,8 @@ HWY_INLINE void replace_uncovered(float* row, int first, int last, int channels,
   }
 }
 
-void ReplaceByGradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
-                       const InputGradient& terms) {
+void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                         const InputGradient& terms) {
   const std::int64_t row_size = static_cast<std::int64_t>(shape.width) * shape.channels;
   const int covered_columns = shape.width / 2 * 2;
   std::int64_t out = 0;
@@ -192,28 +192,28 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace convnet::cpu {
 
-HWY_EXPORT(AddChannelSums);
-HWY_EXPORT(NormaliseReluPool);
-HWY_EXPORT(AddGradientSums);
-HWY_EXPORT(ReplaceByGradient);
+HWY_EXPORT(add_channel_sums);
+HWY_EXPORT(normalise_relu_pool);
+HWY_EXPORT(add_gradient_sums);
+HWY_EXPORT(replace_by_gradient);
 
 void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
-  HWY_DYNAMIC_DISPATCH(AddChannelSums)(x, shape, sums, squares);
+  HWY_DYNAMIC_DISPATCH(add_channel_sums)(x, shape, sums, squares);
 }
 
 void normalise_relu_pool(const float* x, const ImageShape& shape, const float* scale, const float* shift,
                          float* y, float* winners, std::uint8_t* places) {
-  HWY_DYNAMIC_DISPATCH(NormaliseReluPool)(x, shape, scale, shift, y, winners, places);
+  HWY_DYNAMIC_DISPATCH(normalise_relu_pool)(x, shape, scale, shift, y, winners, places);
 }
 
 void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t* places,
                        const ImageShape& pooled, const float* mean, double* sums, double* products) {
-  HWY_DYNAMIC_DISPATCH(AddGradientSums)(dy, winners, places, pooled, mean, sums, products);
+  HWY_DYNAMIC_DISPATCH(add_gradient_sums)(dy, winners, places, pooled, mean, sums, products);
 }
 
 void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
                          const InputGradient& terms) {
-  HWY_DYNAMIC_DISPATCH(ReplaceByGradient)(x, shape, dy, places, terms);
+  HWY_DYNAMIC_DISPATCH(replace_by_gradient)(x, shape, dy, places, terms);
 }
 
 }  // namespace convnet::cpu
