@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that convnet is built from, for Debian 12, Ubuntu 24.04 and newer.
 #
-#   jobs/install_dependencies.sh [--tests] [--no-install]
+#   jobs/install_dependencies.sh [--tests] [--checks] [--no-install]
 #
-#   --tests       also what the tests and the checks of .ci/run need
+#   --tests       also what the tests need
+#   --checks      also what the checks of .ci/run need
 #   --no-install  install nothing: name what is missing and exit with 69
 #
 # Where nothing is missing, it does nothing and needs no network. Where there is no apt-get, it names what to install.
@@ -12,16 +13,18 @@ set -euo pipefail
 packages=(g++ cmake ninja-build make pkg-config
   libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libhwy-dev libcli11-dev libspdlog-dev nlohmann-json3-dev
   zlib1g-dev libssl-dev)
-test_packages=(libgtest-dev libgmock-dev git clang-format clang-tidy-16 libomp-16-dev shellcheck)
+test_packages=(libgtest-dev libgmock-dev dataset-fashion-mnist)
+check_packages=(git clang-format clang-tidy-16 libomp-16-dev shellcheck)
 readonly unavailable=69
 
 may_install=true
 for argument in "$@"; do
   case $argument in
     --tests) packages+=("${test_packages[@]}") ;;
+    --checks) packages+=("${check_packages[@]}") ;;
     --no-install) may_install=false ;;
     *)
-      echo "install_dependencies.sh: unknown option $argument (there are --tests and --no-install)" >&2
+      echo "install_dependencies.sh: unknown option $argument (there are --tests, --checks and --no-install)" >&2
       exit 2
       ;;
   esac

@@ -30,17 +30,31 @@ build_program() {
   cmake --build "$build" --target convnet --parallel "$(nproc)"
 }
 
+# What the run came to, in words, from the lines that the program printed.
+describe_result() {
+  awk -v ranks="$ranks" '
+    /Test accuracy/ {
+      epoch = $2; gsub(/[][,]/, "", epoch); split(epoch, of, "/")
+      match($0, /\([0-9]+\/[0-9]+\)/); counts = substr($0, RSTART + 1, RLENGTH - 2); sub("/", " of ", counts)
+      printf "After epoch %s of %s the network reads %s test images rightly: %s %%, at %s images a second.\n",
+             of[1], of[2], counts, $5, $(NF - 1)
+    }
+    /^Training complete/ { printf "Training on %s rank(s) took %s (hours:minutes:seconds), evaluation included.\n", ranks, $NF }
+    /^Weights/ { printf "The weights have the SHA-256 %s: the same again for the same run.\n", $NF }' "$output/train.txt"
+}
+
 install_options=()
-case ${1:-} in
-  -h | --help)
-    sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
-    exit 0
-    ;;
-  --no-install)
-    install_options=(--no-install)
-    shift
-    ;;
-esac
+train_options=()
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    --no-install) install_options=(--no-install) ;;
+    *) train_options+=("$argument") ;;
+  esac
+done
 
 echo "== 1/4 Packages"
 "$root/jobs/install_dependencies.sh" "${install_options[@]}"
@@ -61,8 +75,8 @@ echo "== 4/4 Training with mpirun -n $ranks"
 if [ "$(id -u)" -eq 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # Open MPI asks root to say it twice
 fi
-mpirun --bind-to none -n "$ranks" "$convnet" train --data "$data" --log "$output/train.jsonl" "$@" |
+mpirun --bind-to none -n "$ranks" "$convnet" train --data "$data" --log "$output/train.jsonl" "${train_options[@]}" |
   tee "$output/train.txt"
 
-echo "== Result (the whole run is in $output/train.txt, its figures in $output/train.jsonl)"
-grep -E "Test accuracy|^Training complete|^Weights" "$output/train.txt"
+echo "== Result (the whole run is in $output/train.txt)"
+describe_result

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <iostream>
 #include <string>
 
@@ -36,14 +37,25 @@ void parse(CLI::App& program, int argc, char** argv) {
   }
 }
 
+// What has been printed must have arrived: on a full disk or a closed stdout it has not.
+void require_printed() {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
+    throw Error(ExitCode::kIo, "standard output: cannot write what was printed");
+  }
+}
+
 // Ends the job with one message: of an error on every rank rank 0 speaks, and the others wait for it to end
 // them.
 int fail(const std::string& message, ExitCode code, bool is_on_every_rank) {
-  int is_under_mpi = 0;
-  MPI_Initialized(&is_under_mpi);
+  int was_started = 0;
+  int was_ended = 0;
+  MPI_Initialized(&was_started);
+  MPI_Finalized(&was_ended);
+  const bool is_under_mpi = was_started != 0 && was_ended == 0;
   int rank = 0;
   int size = 1;
-  if (is_under_mpi != 0) {
+  if (is_under_mpi) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
   }
@@ -57,8 +69,10 @@ int fail(const std::string& message, ExitCode code, bool is_on_every_rank) {
     speaker += "rank " + std::to_string(rank) + " on " + host.data() + ": ";
   }
   std::cerr << speaker + message + "\n" << std::flush;
-  if (is_under_mpi != 0) {
+  if (size > 1) {
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  } else if (is_under_mpi) {
+    MPI_Finalize();  // nobody is left to be ended, and aborting prints a page of its own
   }
   return static_cast<int>(code);
 }
@@ -81,9 +95,10 @@ int main(int argc, char** argv) {
         command.run();
       }
     }
+    require_printed();
     return 0;
-  } catch (const CLI::Success& request) {  // --help, --version
-    return program.exit(request);
+  } catch (const CLI::Success& request) {  // --help, --version: once, however many ranks were started
+    return convnet::launch_facts(convnet::process_environment()).rank == 0 ? program.exit(request) : 0;
   } catch (const Error& error) {
     return fail(std::string(error.what()) + " [" + error.location() + "]", error.code(),
                 error.is_on_every_rank());

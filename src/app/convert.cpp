@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "app/commands.hpp"
+#include "base/clock.hpp"
 #include "convnet/error.hpp"
 #include "data/data_file_writer.hpp"
 #include "data/source_files.hpp"
@@ -86,21 +86,29 @@ void print_result(const std::string& out, const DataFileInfo& info, double secon
 }
 
 Dataset read_sources(const ConvertOptions& options) {
+  const SourcePaths paths = source_paths(options);
+  for (const std::filesystem::path& source : paths) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(source, options.out, ignored)) {
+      throw Error(ExitCode::kUsage,
+                  options.out + ": found one of the source files, expected another name for the data file");
+    }
+  }
   ReadingLine line;
   return read_source_files(
-      source_paths(options), options.reading,
+      paths, options.reading,
       [&line](const std::filesystem::path& file, double fraction) { line.show(file, fraction); });
 }
 
 void run_convert(ConvertOptions options) {
-  const auto start = std::chrono::steady_clock::now();
-  if (options.out.empty()) {
-    std::swap(options.folder, options.out);  // a lone path is that of the output
+  const Stopwatch stopwatch;
+  const bool has_flags = std::ranges::any_of(options.sources, [](const auto& path) { return !path.empty(); });
+  if (options.out.empty() && has_flags) {
+    std::swap(options.folder, options.out);  // beside the flags a lone path is that of the output
   }
   const Dataset dataset = read_sources(options);
   write_data_file(options.out, dataset);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  print_result(options.out, dataset.info, elapsed.count());
+  print_result(options.out, dataset.info, stopwatch.seconds());
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "train/trainer.hpp"
 
+#include <charconv>
+#include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
-#include <vector>
 
 #include "app/commands.hpp"
 #include "comm/launch.hpp"
@@ -13,6 +15,41 @@
 
 namespace convnet {
 namespace {
+
+// What CLI11's own checks let through: NaN, and what a number type cannot hold.
+CLI::Validator number_from(double least, double limit, const std::string& expected) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0.0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        return is_number && value >= least && value < limit ? std::string() : text + " is not " + expected;
+      },
+      "");
+}
+
+CLI::Validator rate() {
+  return number_from(0.0, std::numeric_limits<double>::infinity(), "a number of 0 or more");
+}
+
+CLI::Validator share() {
+  return number_from(0.0, 1.0, "a number from 0 to below 1");
+}
+
+CLI::Validator whole_number(int least) {
+  constexpr int kMost = 1'000'000;
+  return CLI::Range(least, kMost).description("");
+}
+
+CLI::Validator seed_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        std::uint64_t seed = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+        const bool is_seed = error == std::errc() && end == text.data() + text.size();
+        return is_seed ? std::string() : text + " is not a whole number from 0 to 2^64 - 1";
+      },
+      "");
+}
 
 // An option whose value is one of a few words.
 template <class Enum, std::size_t N>
@@ -37,49 +74,49 @@ void add_run_options(CLI::App& parser, TrainOptions& options) {
       ->type_name("FILE.h5")
       ->group(group);
   parser
-      .add_option("--recipe", options.recipe,
-                  "A named set of defaults, which other flags override: seed, the "
-                  "PyTorch tutorial's run; onecycle, 99.3 % in 3 epochs")
+      .add_option(
+          "--recipe", options.recipe,
+          "A named set of defaults, which other flags override: seed, the PyTorch tutorial's run; onecycle, "
+          "SGD with Nesterov momentum up and down one cycle")
       ->type_name("seed|onecycle")
       ->group(group);
   parser.add_option("--config", "Options from a file, a line each: batch = 200. Flags override it")
       ->type_name("FILE.toml")
-      ->check(CLI::ExistingFile)
+      ->check(CLI::ExistingFile.description(""))
       ->group(group);
   parser.add_option("--epochs", options.epochs, "Passes over the training set")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1))
       ->type_name("N")
       ->group(group);
   parser
       .add_option("--max-steps", options.max_steps, "End the run after N steps in all; 0: after the epochs")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->type_name("N")
       ->group(group);
   parser.add_option("--batch", options.batch, "Samples a rank and step")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1))
       ->type_name("N")
       ->group(group);
   parser.add_option("--seed", options.seed, "Of initial weights and sample order; the low 32 bits count")
+      ->check(seed_number())
       ->type_name("N")
       ->group(group);
 }
 
 void add_optimizer_options(CLI::App& parser, TrainOptions& options) {
   const std::string group = "Optimiser";
-  const auto rate = CLI::NonNegativeNumber;
-  const auto share = CLI::Range(0.0, 0.999999);
   add_choice(parser, "--optimizer", options.optimizer, kOptimizerNames, "Update rule", group);
   parser.add_option("--lr", options.learning_rate, "Learning rate; with a schedule its greatest")
-      ->check(rate)
+      ->check(rate())
       ->type_name("RATE")
       ->group(group);
   parser.add_option("--momentum", options.momentum, "Of SGD; 0: none")
-      ->check(share)
+      ->check(share())
       ->type_name("[0,1)")
       ->group(group);
   parser.add_flag("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's momentum")->group(group);
   parser.add_option("--weight-decay", options.weight_decay, "SGD: added to the gradient; AdamW: decoupled")
-      ->check(rate)
+      ->check(rate())
       ->type_name("RATE")
       ->group(group);
   add_choice(parser, "--schedule", options.schedule, kScheduleNames,
@@ -87,7 +124,7 @@ void add_optimizer_options(CLI::App& parser, TrainOptions& options) {
              "onecycle, up and down in straight lines",
              group);
   parser.add_option("--warmup", options.warmup, "Share of the steps in which the rate rises to its greatest")
-      ->check(share)
+      ->check(share())
       ->type_name("[0,1)")
       ->group(group);
   add_choice(parser, "--lr-scale", options.learning_rate_scale, kLearningRateScaleNames,
@@ -117,7 +154,7 @@ void add_machine_options(CLI::App& parser, TrainOptions& options) {
   parser
       .add_option("--threads", options.threads,
                   "CPU threads a rank; 0: OMP_NUM_THREADS, else its share of the cores")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number(0))
       ->type_name("N")
       ->group(machine);
   const std::string output = "Output";
@@ -126,43 +163,62 @@ void add_machine_options(CLI::App& parser, TrainOptions& options) {
       ->group(output);
   parser.add_flag("--log-steps,!--no-log-steps", options.log_steps, "Log every step")->group(output);
   parser.add_option("--log-every", options.log_every, "Print and log the loss every N steps")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1))
       ->type_name("N")
       ->group(output);
 }
 
 // Gives the options of a file to those flags that the command line left alone.
 void apply_config_file(CLI::App& parser, const std::string& path) {
+  std::set<std::string> seen;
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
     CLI::Option* option = parser.get_option_no_throw("--" + item.name);
-    if (option == nullptr || item.name == "config" || item.name == "help" || !item.parents.empty()) {
+    const bool is_option = option != nullptr && item.name != "config" && item.name != "help" &&
+                           item.parents.empty() && !item.name.starts_with("no-");
+    if (!is_option) {
       throw Error(ExitCode::kUsage, path + ": there is no option named " + item.fullname());
     }
+    if (!seen.insert(item.name).second || item.inputs.size() != 1 || item.inputs.front().empty()) {
+      throw Error(ExitCode::kUsage, path + ": " + item.name + " is not given one value, once");
+    }
+    const std::string& value = item.inputs.front();
+    const bool is_switch = option->get_expected_max() == 0;
+    if (is_switch && value != "true" && value != "false") {
+      throw Error(ExitCode::kUsage, path + ": " + item.name + " is " + value + ": expected true or false");
+    }
     if (option->count() == 0) {
-      option->add_result(item.inputs);
+      option->add_result(value);
     }
   }
 }
 
 // Recipe, then file, then flags: each overrides the one before.
 void resolve_options(CLI::App& parser, TrainOptions& options) {
-  if (const CLI::Option* config = parser.get_option("--config"); config->count() > 0) {
-    apply_config_file(parser, config->as<std::string>());
-  }
-  const CLI::Option* recipe = parser.get_option("--recipe");
-  options = recipe_options(recipe->count() > 0 ? recipe->as<std::string>() : options.recipe);
-  for (CLI::Option* option : parser.get_options()) {
-    if (option->count() > 0 && option->get_name() != "--help") {
-      option->run_callback();
+  const CLI::Option* config = parser.get_option("--config");
+  const std::string config_path = config->count() > 0 ? config->as<std::string>() : "";
+  try {
+    if (!config_path.empty()) {
+      apply_config_file(parser, config_path);
     }
+    const CLI::Option* recipe = parser.get_option("--recipe");
+    options = recipe_options(recipe->count() > 0 ? recipe->as<std::string>() : options.recipe);
+    for (CLI::Option* option : parser.get_options()) {
+      if (option->count() > 0 && option->get_name() != "--help") {
+        option->run_callback();
+      }
+    }
+  } catch (const CLI::Error& complaint) {  // of a value in the file: the flags have been checked
+    throw Error(ExitCode::kUsage, config_path + ": " + complaint.what());
   }
   check_options(options);
 }
 
 void run_train(CLI::App& parser, TrainOptions& options) {
+  // Before MPI starts, which changes what the environment says of the launcher.
+  const LaunchFacts facts = launch_facts(process_environment());
   const MpiSession session;
   MpiCommunicator world;
-  check_launch(launch_facts(process_environment()), world.size());
+  check_launch(facts, world.size());
   together(world, [&] { resolve_options(parser, options); });
   Trainer(options, world).run();
 }

@@ -13,7 +13,9 @@ JsonLines::JsonLines(const std::filesystem::path& path) : path_(path), file_(pat
 }
 
 void JsonLines::write(const nlohmann::ordered_json& object) {
-  file_ << object.dump() << std::endl;
+  // A path need not be UTF-8, which JSON must be.
+  constexpr int kOneLine = -1;
+  file_ << object.dump(kOneLine, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
   if (!file_) {
     throw system_error(path_, "write the log");
   }

@@ -41,27 +41,30 @@ Environment process_environment() {
 }
 
 LaunchFacts launch_facts(const Environment& environment) {
+  const auto rank_of = [&environment](const char* variable) {
+    return static_cast<int>(number(environment, variable).value_or(0));
+  };
   // mpirun and mpiexec come before Slurm, because inside a job they start their own helpers as a step, one
   // task a node, and the ranks inherit that step's variables.
   if (const auto size = number(environment, "OMPI_COMM_WORLD_SIZE")) {
-    return {"mpirun (Open MPI)", static_cast<int>(*size),
+    return {"mpirun (Open MPI)", static_cast<int>(*size), rank_of("OMPI_COMM_WORLD_RANK"),
             "the mpirun of the MPI library that the program is linked with (ldd shows which)"};
   }
   if (const auto size = number(environment, "PMI_SIZE")) {
-    return {"mpiexec (PMI)", static_cast<int>(*size),
+    return {"mpiexec (PMI)", static_cast<int>(*size), rank_of("PMI_RANK"),
             "the mpirun of the MPI library that the program is linked with (ldd shows which), or under Slurm "
             "with srun --mpi=pmix"};
   }
   if (const auto tasks = tasks_of_slurm_step(environment)) {
-    return {"srun (Slurm)", static_cast<int>(*tasks),
+    return {"srun (Slurm)", static_cast<int>(*tasks), rank_of("SLURM_PROCID"),
             "srun --mpi=pmix (srun --mpi=list shows what this cluster has), or with mpirun inside the job"};
   }
   // PMIx tells a task its rank but not the number of tasks: there are at least those up to it.
   if (const auto rank = number(environment, "PMIX_RANK")) {
-    return {"a PMIx launcher", static_cast<int>(*rank) + 1,
+    return {"a PMIx launcher", static_cast<int>(*rank) + 1, static_cast<int>(*rank),
             "the mpirun of the MPI library that the program is linked with (ldd shows which)"};
   }
-  return {"none", 1, ""};
+  return {"none", 1, 0, ""};
 }
 
 void check_launch(const LaunchFacts& facts, int world_size) {

@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace convnet {
 
@@ -16,6 +15,7 @@ Environment process_environment();
 struct LaunchFacts {
   std::string launcher;    // "mpirun (Open MPI)", "srun (Slurm)", "mpiexec (PMI)", or "none"
   int expected_ranks = 1;  // the number of tasks that the launcher started
+  int rank = 0;            // of this one among them
   std::string remedy;      // what to do if MPI sees fewer, for example "srun --mpi=pmix"
 };
 

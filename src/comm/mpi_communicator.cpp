@@ -52,6 +52,14 @@ bool is_unwinding() {
   return std::uncaught_exceptions() > 0;
 }
 
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string line(text.data());
+  return line.substr(0, line.find_first_of(",\n"));
+}
+
 MpiSession::MpiSession() {
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");

@@ -25,6 +25,9 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 };
 
+// The MPI library's own line on itself, "Open MPI v4.1.4, ...", cut after its version.
+std::string mpi_library();
+
 // An MPI communicator of its own, so that its collectives never meet anybody else's.
 class MpiCommunicator final : public Communicator {
  public:

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "compute/update_rule.hpp"
@@ -48,7 +46,8 @@ class Replica {
   // Sums gradients, loss and correct predictions over the ranks.
   virtual void all_reduce_gradients(Communicator& communicator) = 0;
 
-  // Changes the parameters, unless the step's loss or gradient is not finite: then nothing changes.
+  // Changes the parameters. Once a step's loss or gradient was not finite, nothing changes any more and
+  // result() says so, until write_state: the steps that the state counts tell which one it was.
   virtual void update(const UpdateRule& rule) = 0;
 
   // What the last step gave, valid after all_reduce_gradients.
@@ -72,7 +71,5 @@ struct ReplicaOptions {
   // outlives the replica; forward_backward is then collective.
   Communicator* batch_norm_communicator = nullptr;
 };
-
-std::unique_ptr<Replica> make_cpu_replica(const ReplicaOptions& options);
 
 }  // namespace convnet

@@ -4,6 +4,14 @@
 
 namespace convnet {
 
+std::string hdf5_version() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
+}
+
 void silence_hdf5() {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }

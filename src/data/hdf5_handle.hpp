@@ -44,6 +44,9 @@ using Hdf5Space = Hdf5Handle<H5Sclose>;
 using Hdf5Type = Hdf5Handle<H5Tclose>;
 using Hdf5Properties = Hdf5Handle<H5Pclose>;
 
+// "1.10.8", of the library that is loaded.
+std::string hdf5_version();
+
 // Keeps HDF5 from printing its errors itself. Call it before HDF5's first call that may fail.
 void silence_hdf5();
 

@@ -1,12 +1,16 @@
 #include "train/reporter.hpp"
 
-#include <dnnl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "comm/mpi_communicator.hpp"
+#include "convnet/error.hpp"
+#include "data/hdf5_handle.hpp"
 #include "train/option_names.hpp"
 
 namespace convnet {
@@ -16,18 +20,13 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kRanksShown = 16;  // of a large run the first ones tell enough
 
-std::string onednn_version() {
-  const dnnl_version_t* version = dnnl_version();
-  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
-}
-
 void print_ranks(const RunFacts& facts) {
   fmt::print("{:>6}  {:<20}  {:>10}  {:<6}  {:>7}  {:>5}\n", "Rank", "Host", "Local rank", "Device",
              "Threads", "Cores");
   for (std::size_t i = 0; i < std::min(facts.ranks.size(), kRanksShown); ++i) {
     const RankFacts& rank = facts.ranks[i];
     fmt::print("{:>6}  {:<20}  {:>10}  {:<6}  {:>7}  {:>5}\n", rank.rank, rank.host, rank.local_rank,
-               name_of(facts.device.device, kDeviceNames), facts.threads[i], rank.cores);
+               name_of(facts.backend.device, kDeviceNames), facts.threads[i], rank.cores);
   }
   if (facts.ranks.size() > kRanksShown) {
     fmt::print("   ... and {} more\n", facts.ranks.size() - kRanksShown);
@@ -50,10 +49,18 @@ void print_options(const ordered_json& options) {
 }  // namespace
 
 Reporter::Reporter(const TrainOptions& options, int rank)
-    : options_(options), is_speaker_(rank == 0), is_terminal_(isatty(STDERR_FILENO) != 0) {
-  if (is_speaker_ && !options.log.empty()) {
-    log_.emplace(options.log);
+    : options_(options), is_speaker_(rank == 0), is_terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void Reporter::open_log() {
+  if (!is_speaker_ || options_.log.empty()) {
+    return;
   }
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options_.log, options_.data, ignored)) {
+    throw Error(ExitCode::kUsage,
+                "--log " + options_.log + " is the data file itself: expected another file");
+  }
+  log_.emplace(options_.log);
 }
 
 void Reporter::write(const ordered_json& event) {
@@ -70,8 +77,8 @@ void Reporter::start(const RunFacts& facts) {
   }
   const ordered_json options = to_json(options_);
   fmt::print("convnet {}: {} rank{} on {} ({})\n\n", CONVNET_VERSION, facts.ranks.size(),
-             facts.ranks.size() == 1 ? "" : "s", name_of(facts.device.device, kDeviceNames),
-             facts.device.reason);
+             facts.ranks.size() == 1 ? "" : "s", name_of(facts.backend.device, kDeviceNames),
+             facts.backend.reason);
   print_ranks(facts);
   fmt::print("\nData: {}: {}, {} training and {} test images of {}, {} classes\n\n", options_.data,
              facts.data.name, facts.data.train_count, facts.data.test_count, to_string(facts.data.shape),
@@ -81,9 +88,12 @@ void Reporter::start(const RunFacts& facts) {
   ordered_json event{{"event", "run_start"}};
   event.update(options);
   event["world_size"] = facts.ranks.size();
-  event["device"] = name_of(facts.device.device, kDeviceNames);
+  event["device"] = name_of(facts.backend.device, kDeviceNames);
   event["threads"] = facts.threads;
-  event["versions"] = {{"convnet", CONVNET_VERSION}, {"onednn", onednn_version()}};
+  event["versions"] = {{"convnet", CONVNET_VERSION},
+                       {"backend", facts.backend.library},
+                       {"mpi", mpi_library()},
+                       {"hdf5", hdf5_version()}};
   event["data_sources"] = ordered_json::object();
   for (const SourceFile& source : facts.data.sources) {
     event["data_sources"][source.name] = source.sha256;
@@ -113,7 +123,6 @@ void Reporter::step(const StepReport& report, std::int64_t images) {
     fmt::print("Epoch [{}/{}], Step [{}/{}], Loss: {:.4f}\n", report.epoch, options_.epochs, report.step,
                steps_per_epoch_, report.loss);
     std::fflush(stdout);
-    draw_progress(report, rate);
   }
   write({{"event", "step"},
          {"epoch", report.epoch},
@@ -125,15 +134,17 @@ void Reporter::step(const StepReport& report, std::int64_t images) {
          {"images_per_s", rate}});
 }
 
-void Reporter::draw_progress(const StepReport& report, double images_per_second) {
-  if (!is_terminal_) {
+void Reporter::show_progress(std::int64_t global_step, std::int64_t images) {
+  constexpr double kRedrawSeconds = 0.2;
+  if (!is_speaker_ || !is_terminal_ || since_progress_.seconds() < kRedrawSeconds) {
     return;
   }
-  const std::int64_t steps_left = total_steps_ - report.global_step;
-  const double left =
-      run_.seconds() / static_cast<double>(report.global_step) * static_cast<double>(steps_left);
-  fmt::print(stderr, "\r{:3}%  {:.0f} images/s  {} left", 100 * report.global_step / total_steps_,
-             images_per_second, format_duration(left));
+  since_progress_.restart();
+  const double rate = static_cast<double>(images) / epoch_.seconds();
+  const double seconds_left =
+      run_.seconds() / static_cast<double>(global_step) * static_cast<double>(total_steps_ - global_step);
+  fmt::print(stderr, "\r\033[K{:3}%  {:.0f} images/s  {} left", 100 * global_step / total_steps_, rate,
+             format_duration(seconds_left));
 }
 
 void Reporter::clear_progress() {

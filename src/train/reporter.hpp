@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "base/json_lines.hpp"
 #include "comm/ranks.hpp"
-#include "compute/device.hpp"
+#include "compute/backend.hpp"
 #include "convnet/dataset.hpp"
 #include "train/train_options.hpp"
 
@@ -18,7 +18,7 @@ namespace convnet {
 struct RunFacts {
   std::vector<RankFacts> ranks;
   std::vector<int> threads;  // of each rank
-  DeviceChoice device;
+  BackendChoice backend;
   DataFileInfo data;
   std::int64_t steps_per_epoch = 0;
   std::int64_t total_steps = 0;
@@ -46,12 +46,18 @@ class Reporter {
  public:
   Reporter(const TrainOptions& options, int rank);
 
+  // Starts the file of JSON lines, if there is to be one. Throws Error: kUsage if that would overwrite the
+  // data, kIo if it cannot be written.
+  void open_log();
+
   void start(const RunFacts& facts);
 
   // Whether somebody sees this step, so that its result is worth fetching. The same on all ranks.
   bool wants_step(std::int64_t step, std::int64_t global_step) const;
 
   void start_epoch();
+  // Keeps the progress line going. `images` as in step().
+  void show_progress(std::int64_t global_step, std::int64_t images);
   // `images` are those of all ranks since the start of the epoch.
   void step(const StepReport& report, std::int64_t images);
   // `images` are those of all ranks in the epoch, without evaluation.
@@ -63,7 +69,6 @@ class Reporter {
   // Whether the tutorial's line is printed for this step: every so many, the last of an epoch and of the run.
   bool prints_step(std::int64_t step, std::int64_t global_step) const;
   void write(const nlohmann::ordered_json& event);
-  void draw_progress(const StepReport& report, double images_per_second);
   void clear_progress();
 
   TrainOptions options_;
@@ -74,6 +79,7 @@ class Reporter {
   std::int64_t total_steps_ = 0;
   Stopwatch run_;
   Stopwatch epoch_;
+  Stopwatch since_progress_;
   double epoch_seconds_ = 0.0;  // of training, without evaluation
   double images_per_second_ = 0.0;
 };

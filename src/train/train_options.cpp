@@ -32,11 +32,15 @@ void check_options(const TrainOptions& options) {
   if (options.data.empty()) {
     throw Error(ExitCode::kUsage, "--data is missing: expected an HDF5 file made by `convnet convert`");
   }
+  const bool is_recipes_own = recipe_options(options.recipe).nesterov;
+  const std::string remedy =
+      is_recipes_own ? "; recipe " + options.recipe + " sets them: add --momentum 0 --no-nesterov" : "";
   if (options.nesterov && options.momentum == 0.0) {
-    throw Error(ExitCode::kUsage, "--nesterov needs --momentum above 0");
+    throw Error(ExitCode::kUsage, "--nesterov needs --momentum above 0" + remedy);
   }
   if (options.optimizer == Optimizer::kAdamW && (options.momentum != 0.0 || options.nesterov)) {
-    throw Error(ExitCode::kUsage, "--momentum and --nesterov belong to --optimizer sgd, not to adamw");
+    throw Error(ExitCode::kUsage,
+                "--momentum and --nesterov belong to --optimizer sgd, not to adamw" + remedy);
   }
   if (options.log_steps && options.log.empty()) {
     throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");

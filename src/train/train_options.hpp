@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "compute/device.hpp"
+#include "compute/backend.hpp"
 #include "compute/update_rule.hpp"
 #include "convnet/sampler.hpp"
 #include "train/schedule.hpp"

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 
 #include "comm/ranks.hpp"
 #include "comm/shared_dataset.hpp"
 #include "comm/together.hpp"
 #include "convnet/error.hpp"
+#include "convnet/sha256.hpp"
 
 namespace convnet {
 namespace {
@@ -29,22 +29,40 @@ SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& 
           .reshuffle = options.reshuffle};
 }
 
-// What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
-DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
-  std::optional<DataFileInfo> info;
-  together(world, [&] { info = DataFile(options.data).info(); });
-  std::string identity = to_string(info->shape) + ", " + std::to_string(info->classes) + " classes, " +
-                         std::to_string(info->train_count) + " + " + std::to_string(info->test_count) +
-                         " images";
-  for (const SourceFile& source : info->sources) {
+// What tells one data file from another, whatever its path: shape, counts, sources, and a sum over the
+// labels.
+std::string identity_of(const DataFile& file) {
+  const DataFileInfo& info = file.info();
+  std::string identity = to_string(info.shape) + (info.transposed ? " transposed, " : ", ") +
+                         std::to_string(info.classes) + " classes, " + std::to_string(info.train_count) +
+                         " + " + std::to_string(info.test_count) + " images";
+  for (const SourceFile& source : info.sources) {
     identity += ", " + source.name + " " + source.sha256;
   }
+  Sha256 labels_sum;
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(info.count(split)));
+    file.read_labels(split, 0, labels);
+    labels_sum.update(std::as_bytes(std::span(labels)));
+  }
+  return identity + ", labels " + labels_sum.hex();
+}
+
+// What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
+DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
+  DataFileInfo info;
+  std::string identity;
+  together(world, [&] {
+    const DataFile file(options.data);
+    info = file.info();
+    identity = identity_of(file);
+  });
   require_agreement(world, "the data file", identity);
   together(world, [&] {
-    tutorial_network(info->shape, info->classes);
-    Sampler(sampler_options(options, *info, world));
+    tutorial_network(info.shape, info.classes);
+    Sampler(sampler_options(options, info, world));
   });
-  return *info;
+  return info;
 }
 
 TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world) {
@@ -57,6 +75,13 @@ TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world)
     require_agreement(world, "--" + name, value.dump());
   }
   return options;
+}
+
+BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world) {
+  BackendChoice choice;
+  together(world, [&] { choice = choose_backend(options.device); });
+  require_agreement(world, "the back end's library", choice.library);
+  return choice;
 }
 
 void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int>& threads) {
@@ -75,7 +100,8 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
     : options_(agreed_options(options, world)),
       world_(world),
       node_(MpiCommunicator::of_node(world)),
-      reporter_(options, world.rank()),
+      reporter_(options_, world.rank()),
+      backend_(agreed_backend(options, world)),
       data_info_(agreed_info(options, world)),
       network_(tutorial_network(data_info_.shape, data_info_.classes)),
       sampler_(sampler_options(options, data_info_, world)),
@@ -84,31 +110,37 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
       test_rows_(exact_range(data_info_.test_count, world.rank(), world.size())) {
   const int threads = introduce();
   load_dataset();
-  replica_ = make_cpu_replica(
-      {.network = network_,
-       .max_batch = options_.batch,
-       .threads = threads,
-       .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr});
+  const std::int64_t largest_shard = (data_info_.train_count + world.size() - 1) / world.size();
+  together(world_, [&] {
+    replica_ = make_replica(
+        backend_, {.network = network_,
+                   .max_batch = static_cast<int>(std::min<std::int64_t>(options_.batch, largest_shard)),
+                   .threads = threads,
+                   .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr});
+  });
   replica_->load(dataset_);
   replica_->write_state(initial_state(network_, options_.seed));
 }
 
 int Trainer::introduce() {
   RunFacts facts{.ranks = gather_rank_facts(world_, node_),
+                 .backend = backend_,
                  .data = data_info_,
                  .steps_per_epoch = sampler_.steps_per_epoch(),
                  .total_steps = total_steps_};
+  int own_threads = 0;
   together(world_, [&] {
-    facts.device = choose_device(options_.device);
-    for (const RankFacts& rank : facts.ranks) {
-      facts.threads.push_back(thread_count(rank, options_.threads));
-    }
+    own_threads = thread_count(facts.ranks[static_cast<std::size_t>(world_.rank())], options_.threads);
+    reporter_.open_log();
   });
+  for (const std::string& threads : world_.all_gather(std::to_string(own_threads))) {
+    facts.threads.push_back(std::stoi(threads));
+  }
   reporter_.start(facts);
   if (world_.rank() == 0) {
     warn_of_crowding(facts.ranks, facts.threads);
   }
-  return facts.threads[static_cast<std::size_t>(world_.rank())];
+  return own_threads;
 }
 
 void Trainer::load_dataset() {
@@ -152,6 +184,7 @@ void Trainer::train_epoch(int epoch) {
     replica_->update(rule);
 
     images += samples;
+    reporter_.show_progress(global_step_, images);
     if (reporter_.wants_step(step + 1, global_step_)) {
       const StepResult result = replica_->result();
       require_finite(epoch, step + 1, result);
@@ -209,6 +242,11 @@ void Trainer::evaluate(int epoch) {
   std::array<double, 2> sums{own.loss_sum, static_cast<double>(own.correct)};
   world_.all_reduce_sum(sums);
   const double mean_loss = sums[0] / static_cast<double>(data_info_.test_count);
+  if (!std::isfinite(mean_loss)) {
+    throw Error(ExitCode::kData, "evaluation after epoch " + std::to_string(epoch) +
+                                     " gives a loss that is not finite; a lower --lr may help")
+        .on_every_rank();
+  }
   reporter_.end_epoch({epoch, static_cast<std::int64_t>(sums[1]), data_info_.test_count, mean_loss});
 }
 

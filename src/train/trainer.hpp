@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/mpi_communicator.hpp"
-#include "compute/replica.hpp"
+#include "compute/backend.hpp"
 #include "convnet/sampler.hpp"
 #include "train/reporter.hpp"
 #include "train/schedule.hpp"
@@ -41,6 +41,7 @@ class Trainer {
   MpiCommunicator& world_;
   MpiCommunicator node_;
   Reporter reporter_;
+  BackendChoice backend_;
   DataFileInfo data_info_;
   Network network_;
   Sampler sampler_;

@@ -281,11 +281,14 @@ TEST_F(ConvertTest, SaysWhyTheOutputCannotBeThere) {
 
 TEST_F(ConvertTest, ExplainsWrongUse) {
   expect_failure(run_convnet({"convert"}), kUsage, {"expected OUT.h5 and either DIR or all four flags"});
-  expect_failure(run_convnet({"convert", out()}), kUsage,
-                 {"found no DIR, an OUT.h5 and 0 of the four flags"});
+  expect_failure(run_convnet({"convert", out()}), kUsage, {"found a DIR, no OUT.h5 and 0 of the four flags"});
   expect_failure(convert({"--train-images", in() / "train-images-idx3-ubyte"}), kUsage,
                  {"found a DIR, an OUT.h5 and 1 of the four flags"});
   expect_failure(convert({"--classes", "0"}), kUsage, {"--classes"});
+  const std::string source = in() / "train-images-idx3-ubyte";
+  const std::string bytes = read_text(source);
+  expect_failure(run_convnet({"convert", in(), source}), kUsage, {source, "found one of the source files"});
+  EXPECT_EQ(read_text(source), bytes);
   expect_failure(convert({"--frobnicate"}), kUsage, {"--frobnicate"});
 }
 

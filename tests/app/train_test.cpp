@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -179,6 +180,53 @@ TEST_F(TrainProgram, RanksWithoutSamplesLeftStillTakePart) {
   }
 }
 
+TEST_F(TrainProgram, MoreRanksThanSamplesRepeatThem) {
+  const TemporaryFolder few;
+  write_bytes(few / "train-images-idx3-ubyte", idx_bytes({2, 8, 8}, pixel_ramp(128)));
+  write_bytes(few / "train-labels-idx1-ubyte", idx_bytes({2}, {0, 1}));
+  write_bytes(few / "t10k-images-idx3-ubyte", idx_bytes({3, 8, 8}, pixel_ramp(192)));
+  write_bytes(few / "t10k-labels-idx1-ubyte", idx_bytes({3}, {0, 1, 1}));
+  data_ = few / "few.h5";
+  ASSERT_EQ(run_convnet({"convert", few.path(), data_}).exit_code, 0);
+  for (const char* tail : {"pad", "exact"}) {
+    for (const char* sharding : {"global", "static"}) {
+      const ProgramResult result =
+          train(4, {"--tail", tail, "--sharding", sharding, "--bn", "sync", "--log", log_});
+      ASSERT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_EQ(events("run_end")[0]["steps"], 2);
+      EXPECT_EQ(events("epoch_end")[0]["test_total"], 3);
+    }
+  }
+}
+
+TEST_F(TrainProgram, ABatchOfOneIsFinite) {
+  ASSERT_EQ(train(1, {"--batch", "1", "--max-steps", "5", "--log", log_, "--log-steps"}).exit_code, 0);
+  for (const auto& step : events("step")) {
+    EXPECT_TRUE(step["loss"].is_number()) << step;
+  }
+}
+
+TEST_F(TrainProgram, TheMeanOfTheRunningStatisticsIsAnotherNetworkThanRank0s) {
+  const auto test_loss = [&](const char* buffers) {
+    EXPECT_EQ(
+        train(2, {"--bn-buffers", buffers, "--batch", "10", "--max-steps", "5", "--log", log_}).exit_code, 0);
+    return events("epoch_end")[0]["test_loss"];
+  };
+  EXPECT_NE(test_loss("mean"), test_loss("rank0"));
+}
+
+TEST_F(TrainProgram, TheLearningRateRisesAndScalesAsAskedFor) {
+  ASSERT_EQ(train(4, {"--lr", "0.01", "--lr-scale", "sqrt", "--warmup", "0.5", "--max-steps", "4", "--batch",
+                      "50", "--log", log_, "--log-steps"})
+                .exit_code,
+            0);
+  std::vector<double> rates;
+  for (const auto& step : events("step")) {
+    rates.push_back(step["lr"]);
+  }
+  EXPECT_THAT(rates, testing::ElementsAre(0.01, 0.02, 0.02, 0.02));
+}
+
 TEST_F(TrainProgram, AFileOverridesTheRecipeAndFlagsOverrideTheFile) {
   const std::string config = folder_ / "run.toml";
   std::ofstream(config) << "recipe = \"onecycle\"\nbatch = 60\nlr = 0.02\nreshuffle = false\n";
@@ -188,10 +236,18 @@ TEST_F(TrainProgram, AFileOverridesTheRecipeAndFlagsOverrideTheFile) {
   EXPECT_EQ(start["batch"], 60);
   EXPECT_EQ(start["lr"], 0.03);
   EXPECT_EQ(start["reshuffle"], false);
-  std::ofstream(config) << "bach = 60\n";
-  const ProgramResult result = train(1, {"--config", config});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("bach"));
+}
+
+TEST_F(TrainProgram, AMistakeInAFileIsNamedWithTheFile) {
+  const std::string config = folder_ / "run.toml";
+  for (const char* line : {"bach = 60", "batch = many", "batch = -1", "batch =", "batch = 10\nbatch = 20",
+                           "optimizer = \"adam\"", "reshuffle = 5", "no-reshuffle = true", "lr = nan",
+                           "seed = -1", "[train]\nbatch = 10"}) {
+    std::ofstream(config) << line << "\n";
+    const ProgramResult result = train(1, {"--config", config});
+    EXPECT_EQ(result.exit_code, 2) << line << "\n" << result.err;
+    EXPECT_THAT(result.err, HasSubstr(config));
+  }
 }
 
 struct Mistake {
@@ -210,6 +266,13 @@ TEST_F(TrainProgram, SaysOnceWhatIsWrongAndEndsTheJob) {
       {{"--optimizer", "adamw", "--momentum", "0.9"}, 2, "--momentum"},
       {{"--log-steps"}, 2, "--log"},
       {{"--no-such-flag"}, 2, "--no-such-flag"},
+      {{"--recipe", "onecycle", "--optimizer", "adamw"}, 2, "add --momentum 0 --no-nesterov"},
+      {{"--lr", "nan"}, 2, "--lr"},
+      {{"--lr", "inf"}, 2, "--lr"},
+      {{"--momentum", "1"}, 2, "--momentum"},
+      {{"--seed", "-1"}, 2, "--seed"},
+      {{"--seed", "18446744073709551616"}, 2, "--seed"},
+      {{"--log", data_}, 2, "is the data file itself"},
       {{"--config", "/nowhere.toml"}, 2, "/nowhere.toml"},
       {{"--data", "/nowhere.h5"}, 74, "/nowhere.h5"},
       {{"--log", "/nowhere/log.jsonl"}, 74, "/nowhere/log.jsonl"},
@@ -223,6 +286,42 @@ TEST_F(TrainProgram, SaysOnceWhatIsWrongAndEndsTheJob) {
     EXPECT_THAT(result.err, HasSubstr(mistake.complaint));
     EXPECT_EQ(occurrences(result.err, "convnet: "), 1U) << result.err;
   }
+}
+
+TEST_F(TrainProgram, AMistakeLeavesTheFilesAsTheyWere) {
+  std::ofstream(log_) << "precious";
+  EXPECT_EQ(train(1, {"--log", log_, "--data", "/nowhere.h5"}).exit_code, 74);
+  EXPECT_EQ(read_text(log_), "precious");
+  EXPECT_EQ(train(1, {"--log", data_}).exit_code, 2);
+  EXPECT_EQ(run_convnet({"info", data_}).exit_code, 0);
+}
+
+TEST_F(TrainProgram, OneRankAloneGivesItsMessageAndNothingElse) {
+  const ProgramResult result = train(1, {"--data", "/nowhere.h5"});
+  EXPECT_EQ(result.exit_code, 74);
+  EXPECT_EQ(occurrences(result.err, "\n"), 1U) << result.err;
+}
+
+TEST_F(TrainProgram, ANetworkThatGoesWrongAtTheLastStepIsAnErrorToo) {
+  const ProgramResult result = train(1, {"--lr", "1e38", "--max-steps", "1"});
+  EXPECT_EQ(result.exit_code, 65);
+  EXPECT_THAT(result.err, HasSubstr("not finite"));
+}
+
+TEST_F(TrainProgram, OutputThatCannotBeWrittenIsAnError) {
+  for (const std::string command : {"train --max-steps 1 --data ", "info "}) {
+    const ProgramResult result =
+        run_command({"sh", "-c", std::string(CONVNET_PROGRAM) + " " + command + data_ + " >/dev/full"});
+    EXPECT_EQ(result.exit_code, 74) << command << result.err;
+    EXPECT_THAT(result.err, HasSubstr("standard output"));
+  }
+}
+
+TEST_F(TrainProgram, HelpIsPrintedOnce) {
+  const ProgramResult result = run_ranks({{3, {"train", "--help"}}});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(occurrences(result.out, "--weight-decay"), 1U);
+  EXPECT_THAT(result.out, HasSubstr("--batch N=100"));
 }
 
 TEST_F(TrainProgram, AFailureOfAnyRankEndsTheJobAndNamesIt) {
@@ -241,9 +340,12 @@ TEST_F(TrainProgram, RefusesRanksThatDoNotAgree) {
   write_small_source_files(other.path());
   const std::string small = other / "small.h5";
   ASSERT_EQ(run_convnet({"convert", other.path(), small}).exit_code, 0);
+  const std::string transposed = other / "transposed.h5";
+  ASSERT_EQ(run_convnet({"convert", folder_.path(), transposed, "--transpose"}).exit_code, 0);
   const ProgramResult data = run_ranks({{1, command({})}, {1, command({"--data", small})}});
   EXPECT_EQ(data.exit_code, 2);
   EXPECT_THAT(data.err, HasSubstr("the data file must be the same on all ranks"));
+  EXPECT_EQ(run_ranks({{1, command({})}, {1, command({"--data", transposed})}}).exit_code, 2);
 }
 
 TEST_F(TrainProgram, RefusesALaunchThatLeavesEveryRankAlone) {
@@ -252,6 +354,7 @@ TEST_F(TrainProgram, RefusesALaunchThatLeavesEveryRankAlone) {
                    "train", "--data", data_});
   EXPECT_EQ(result.exit_code, 69);
   EXPECT_THAT(result.err, HasSubstr("srun --mpi=pmix"));
+  EXPECT_EQ(run_command({"env", "PMIX_RANK=3", CONVNET_PROGRAM, "train", "--data", data_}).exit_code, 69);
 }
 
 TEST_F(TrainProgram, WarnsOfMoreThreadsThanCores) {

@@ -15,7 +15,7 @@
 #include "benchmark/fma_peak.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
-#include "compute/replica.hpp"
+#include "compute/cpu/cpu_replica.hpp"
 #include "convnet/error.hpp"
 #include "convnet/sampler.hpp"
 

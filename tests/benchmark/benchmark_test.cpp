@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "app/run_program.hpp"
-#include "temporary_folder.hpp"
 
 namespace convnet {
 namespace {
@@ -16,17 +13,9 @@ namespace {
 constexpr double kOperationsPerImage =
     2.0 * (2.0 * 16 * 28 * 28 * 25 + 3.0 * 32 * 14 * 14 * 16 * 25 + 3.0 * 10 * 1568);
 
-ProgramResult run_benchmark(const std::vector<std::string>& arguments) {
-  const TemporaryFolder folder;
-  const std::string data = folder / "mnist.h5";
-  EXPECT_EQ(run_convnet({"convert", CONVNET_SOURCE_DIR "/data", data}).exit_code, 0);
-  std::vector<std::string> words{CONVNET_BENCHMARK, "--data", data};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  return run_command(words);
-}
-
 TEST(Benchmark, PrintsOneJsonLineWhoseFiguresAgree) {
-  const ProgramResult result = run_benchmark({"--threads", "2", "--batch", "10", "--steps", "20"});
+  const ProgramResult result = run_command(
+      {CONVNET_BENCHMARK, "--data", CONVNET_MNIST, "--threads", "2", "--batch", "10", "--steps", "20"});
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   ASSERT_EQ(std::ranges::count(result.out, '\n'), 1) << result.out;
@@ -48,7 +37,7 @@ TEST(Benchmark, PrintsOneJsonLineWhoseFiguresAgree) {
 }
 
 TEST(Benchmark, RefusesABatchThatARankCannotFill) {
-  const ProgramResult result = run_benchmark({"--batch", "60001"});
+  const ProgramResult result = run_command({CONVNET_BENCHMARK, "--data", CONVNET_MNIST, "--batch", "60001"});
 
   EXPECT_NE(result.exit_code, 0);
   EXPECT_NE(result.err.find("a rank has only 60000 images"), std::string::npos) << result.err;

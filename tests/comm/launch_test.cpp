@@ -87,9 +87,9 @@ TEST(LaunchFacts, IgnoreCountsThatAreNotNumbers) {
 }
 
 TEST(CheckLaunch, AcceptsAWorldThatIsComplete) {
-  EXPECT_NO_THROW(check_launch({"none", 1, ""}, 1));
-  EXPECT_NO_THROW(check_launch({"mpirun (Open MPI)", 4, "mpirun"}, 4));
-  EXPECT_NO_THROW(check_launch({"a PMIx launcher", 2, "mpirun"}, 4));
+  EXPECT_NO_THROW(check_launch({"none", 1, 0, ""}, 1));
+  EXPECT_NO_THROW(check_launch({"mpirun (Open MPI)", 4, 0, "mpirun"}, 4));
+  EXPECT_NO_THROW(check_launch({"a PMIx launcher", 2, 1, "mpirun"}, 4));
 }
 
 TEST(CheckLaunch, RefusesAWorldThatIsSmallerThanWhatWasStarted) {

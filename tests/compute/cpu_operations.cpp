@@ -3,6 +3,7 @@
 #include "compute/cpu/apply_update.hpp"
 #include "compute/cpu/buffer.hpp"
 #include "compute/cpu/convolution.hpp"
+#include "compute/cpu/cpu_replica.hpp"
 #include "compute/cpu/gather.hpp"
 #include "compute/cpu/linear.hpp"
 #include "compute/cpu/norm_relu_pool.hpp"

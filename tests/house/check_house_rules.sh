@@ -3,7 +3,7 @@
 #
 #   - A folder of src includes only itself and folders to its left: base data model comm compute train app.
 #   - compute/cpu and compute/cuda do not include each other; nobody but compute itself includes their headers.
-#   - Only compute/cuda includes headers of CUDA's libraries.
+#   - Only compute/cuda includes headers of CUDA's libraries, only compute/cpu those of oneDNN and Highway.
 #   - No file of src or include has more than 450 lines.
 set -eu
 cd "$1"
@@ -42,11 +42,14 @@ includes '(base|data|model|comm|compute|train|app)/' include | report "a public 
 
 includes 'compute/cuda/' src/compute/cpu | report "compute/cpu does not know compute/cuda"
 includes 'compute/cpu/' src/compute/cuda | report "compute/cuda does not know compute/cpu"
-includes 'compute/(cpu|cuda)/' src/train src/app | report "a back end is used through compute/replica.hpp"
+includes 'compute/(cpu|cuda)/' src/train src/app | report "a back end is used through compute/backend.hpp"
 
 cuda='cuda|cudnn|cublas|nccl|nvml|nvrtc|nvtx'
 includes "$cuda" include src/base src/data src/model src/comm src/compute src/train src/app |
   grep -v '^src/compute/cuda/' | report "only compute/cuda includes CUDA's headers"
+
+includes 'dnnl|hwy/' include src/base src/data src/model src/comm src/compute src/train src/app |
+  grep -v '^src/compute/cpu/' | report "only compute/cpu includes oneDNN and Highway"
 
 find include src -type f | while IFS= read -r file; do
   lines=$(wc -l < "$file")

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
+
+#include "convnet/error.hpp"
 
 namespace convnet::cpu {
 
@@ -13,8 +16,13 @@ template <class T>
 class Buffer {
  public:
   Buffer() = default;
+  // Throws Error (kInternal) if there is not enough memory.
   explicit Buffer(std::size_t size)
       : values_(hwy::AllocateAligned<T>(std::max<std::size_t>(size, 1))), size_(size) {
+    if (!values_) {
+      throw Error(ExitCode::kInternal, "not enough memory for " + std::to_string(size * sizeof(T)) +
+                                           " bytes; a smaller --batch needs less");
+    }
     std::fill_n(values_.get(), size, T{});
   }
 

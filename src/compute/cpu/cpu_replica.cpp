@@ -1,8 +1,10 @@
+#include "compute/cpu/cpu_replica.hpp"
+
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <string>
 
 #include "compute/cpu/apply_update.hpp"
 #include "compute/cpu/buffer.hpp"
@@ -11,7 +13,6 @@
 #include "compute/cpu/linear.hpp"
 #include "compute/cpu/norm_relu_pool.hpp"
 #include "compute/cpu/softmax_cross_entropy.hpp"
-#include "compute/replica.hpp"
 
 namespace convnet {
 namespace cpu {
@@ -197,7 +198,8 @@ void CpuReplica::all_reduce_gradients(Communicator& communicator) {
   const auto tail = gradients_.span().last(2);
   result_.loss_sum = communicator.size() == 1 ? result_.local_loss_sum : static_cast<double>(tail[0]);
   result_.correct = static_cast<std::int64_t>(tail[1]);
-  result_.finite = std::ranges::all_of(gradients_.span(), [](float value) { return std::isfinite(value); });
+  result_.finite = result_.finite &&
+                   std::ranges::all_of(gradients_.span(), [](float value) { return std::isfinite(value); });
 }
 
 void CpuReplica::update(const UpdateRule& rule) {
@@ -227,6 +229,7 @@ EvalResult CpuReplica::evaluate(std::span<const std::int32_t> rows) {
 
 void CpuReplica::write_state(const ModelState& state) {
   state_ = state;
+  result_.finite = true;
 }
 
 std::vector<float> CpuReplica::read_gradients() {
@@ -239,6 +242,12 @@ std::vector<float> CpuReplica::read_gradients() {
 
 std::unique_ptr<Replica> make_cpu_replica(const ReplicaOptions& options) {
   return std::make_unique<cpu::CpuReplica>(options);
+}
+
+std::string cpu_library() {
+  const dnnl_version_t* version = dnnl_version();
+  return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch);
 }
 
 }  // namespace convnet
