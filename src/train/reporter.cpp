@@ -36,14 +36,18 @@ void print_ranks(const RunFacts& facts) {
 void print_options(const ordered_json& options) {
   constexpr std::size_t kColumns = 3;
   std::size_t column = 0;
+  std::string line;
   for (const auto& [name, value] : options.items()) {
     if (name == "data" || name == "log") {
-      continue;  // paths are long: they have lines of their own
+      continue;  // paths are long, and the data's is above
     }
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    fmt::print("  {:<14}{:<14}{}", name, text, ++column % kColumns == 0 ? "\n" : "");
+    line += fmt::format("  {:<14}{:<14}", name, value.is_string() ? value.get<std::string>() : value.dump());
+    if (++column % kColumns == 0) {
+      fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+      line.clear();
+    }
   }
-  fmt::print("{}", column % kColumns == 0 ? "\n" : "\n\n");
+  fmt::print("{}\n\n", line.substr(0, line.find_last_not_of(' ') + 1));
 }
 
 }  // namespace
