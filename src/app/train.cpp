@@ -1,5 +1,7 @@
 #include "train/trainer.hpp"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <limits>
 #include <map>
@@ -176,15 +178,16 @@ void apply_config_file(CLI::App& parser, const std::string& path) {
     const bool is_option = option != nullptr && item.name != "config" && item.name != "help" &&
                            item.parents.empty() && !item.name.starts_with("no-");
     if (!is_option) {
-      throw Error(ExitCode::kUsage, path + ": there is no option named " + item.fullname());
+      throw Error(ExitCode::kUsage, fmt::format("{}: there is no option named {}", path, item.fullname()));
     }
     if (!seen.insert(item.name).second || item.inputs.size() != 1 || item.inputs.front().empty()) {
-      throw Error(ExitCode::kUsage, path + ": " + item.name + " is not given one value, once");
+      throw Error(ExitCode::kUsage, fmt::format("{}: {} is not given one value, once", path, item.name));
     }
     const std::string& value = item.inputs.front();
     const bool is_switch = option->get_expected_max() == 0;
     if (is_switch && value != "true" && value != "false") {
-      throw Error(ExitCode::kUsage, path + ": " + item.name + " is " + value + ": expected true or false");
+      throw Error(ExitCode::kUsage,
+                  fmt::format("{}: {} is {}: expected true or false", path, item.name, value));
     }
     if (option->count() == 0) {
       option->add_result(value);

@@ -20,11 +20,15 @@ dnnl::reorder make_reorder(const dnnl::engine& engine, const memory::desc& from,
   return dnnl::reorder(dnnl::reorder::primitive_desc(engine, from, engine, to));
 }
 
+memory::dims weight_dimensions(const ImageShape& in, const ConvBlock& block) {
+  return {block.out_channels, in.channels, block.kernel, block.kernel};
+}
+
 ConvolutionTensors describe_tensors(int batch, const ImageShape& in, const ConvBlock& block) {
   using Tag = memory::format_tag;
   const ImageShape out = block.convolved(in);
   return {.source = describe({batch, in.channels, in.height, in.width}, Tag::nhwc),
-          .weights = describe({out.channels, in.channels, block.kernel, block.kernel}, Tag::any),
+          .weights = describe(weight_dimensions(in, block), Tag::any),
           .bias = describe({out.channels}, Tag::a),
           .destination = describe({batch, out.channels, out.height, out.width}, Tag::nhwc),
           .padding = {block.padding, block.padding}};
@@ -36,7 +40,7 @@ ConvolutionTensors describe_tensors(int batch, const ImageShape& in, const ConvB
 struct Convolution::Primitives {
   Primitives(const dnnl::engine& engine, int batch, const ImageShape& in, const ConvBlock& block)
       : tensors(describe_tensors(batch, in, block)),
-        canonical_desc(tensors.weights.dims(), memory::data_type::f32, memory::format_tag::oihw),
+        canonical_desc(describe(weight_dimensions(in, block), memory::format_tag::oihw)),
         forward_desc(describe_forward(engine, tensors)),
         forward(forward_desc),
         forward_weights(forward_desc.weights_desc(), engine),
