@@ -159,6 +159,42 @@ void add_machine_options(CLI::App& parser, TrainOptions& options) {
       ->check(whole_number(0))
       ->type_name("N")
       ->group(machine);
+}
+
+void add_gpu_options(CLI::App& parser, TrainOptions& options) {
+  const std::string group = "GPU (--device cuda)";
+  CudaOptions& cuda = options.cuda;
+  add_choice(
+      parser, "--precision", cuda.precision, kPrecisionNames,
+      "fp32: true float32; tf32: float32 through tensor cores; bf16: activations, with float32 weights",
+      group);
+  add_choice(parser, "--kernels", cuda.kernels, kKernelNames,
+             "Batch norm, ReLU, pooling and softmax: kernels of our own, or cuDNN's one by one", group);
+  parser
+      .add_flag("--deterministic,!--no-deterministic", cuda.deterministic,
+                "The same bits again in the same run")
+      ->group(group);
+  parser
+      .add_flag("--autotune,!--no-autotune", cuda.autotune,
+                "Measure cuDNN's convolution algorithms at the start")
+      ->group(group);
+  add_choice(parser, "--cuda-graph", cuda.graph, kCudaGraphNames, "Launch each step as one captured graph",
+             group);
+  add_choice(parser, "--comm", cuda.comm, kCommLibraryNames,
+             "Sum gradients by NCCL, or by MPI through the host's memory", group);
+  parser.add_option("--buckets", cuda.buckets, "Parts in which gradients are summed while backward goes on")
+      ->check(whole_number(1))
+      ->type_name("N")
+      ->group(group);
+  parser.add_option("--comm-timeout", cuda.comm_timeout, "Seconds that NCCL may wait for other ranks")
+      ->check(whole_number(1))
+      ->type_name("N")
+      ->group(group);
+  parser.add_flag("--share-gpu,!--no-share-gpu", cuda.share_gpu, "Let ranks share a GPU, with --comm mpi")
+      ->group(group);
+}
+
+void add_output_options(CLI::App& parser, TrainOptions& options) {
   const std::string output = "Output";
   parser.add_option("--log", options.log, "Write JSON lines to this file")
       ->type_name("FILE.jsonl")
@@ -237,6 +273,8 @@ Command add_train_command(CLI::App& program) {
   add_optimizer_options(*parser, *options);
   add_data_options(*parser, *options);
   add_machine_options(*parser, *options);
+  add_gpu_options(*parser, *options);
+  add_output_options(*parser, *options);
   return {parser, [parser, options] { run_train(*parser, *options); }};
 }
 

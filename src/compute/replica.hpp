@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "compute/cuda_options.hpp"
 #include "compute/update_rule.hpp"
 #include "convnet/communicator.hpp"
 #include "convnet/dataset.hpp"
@@ -40,6 +41,10 @@ class Replica {
   // Makes the data set usable by row number. Must come first. The data set outlives the replica.
   virtual void load(const Dataset& dataset) = 0;
 
+  // Says which rows the coming steps take, in this order: steps whose rows lie in this span find them on the
+  // device already. The span outlives those steps. No other rows are forbidden.
+  virtual void announce_rows(std::span<const std::int32_t> /*rows*/) {}
+
   // Forward and backward over training rows: at most `max_batch` of them; none is allowed and gives zeros.
   virtual void forward_backward(std::span<const std::int32_t> rows, float gradient_scale) = 0;
 
@@ -70,6 +75,7 @@ struct ReplicaOptions {
   // Where given, batch norm takes its statistics over the batches of all ranks of this communicator, which
   // outlives the replica; forward_backward is then collective.
   Communicator* batch_norm_communicator = nullptr;
+  CudaOptions cuda = {};  // of the CUDA back end
 };
 
 }  // namespace convnet

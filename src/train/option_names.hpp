@@ -33,6 +33,14 @@ inline constexpr Names<BatchNormBuffers, 2> kBatchNormBufferNames{
 inline constexpr Names<Device, 3> kDeviceNames{
     {{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}};
 
+inline constexpr Names<Precision, 3> kPrecisionNames{
+    {{"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"bf16", Precision::kBf16}}};
+inline constexpr Names<Kernels, 2> kKernelNames{{{"fused", Kernels::kFused}, {"cudnn", Kernels::kCudnn}}};
+inline constexpr Names<CommLibrary, 3> kCommLibraryNames{
+    {{"auto", CommLibrary::kAuto}, {"nccl", CommLibrary::kNccl}, {"mpi", CommLibrary::kMpi}}};
+inline constexpr Names<CudaGraph, 3> kCudaGraphNames{
+    {{"auto", CudaGraph::kAuto}, {"on", CudaGraph::kOn}, {"off", CudaGraph::kOff}}};
+
 template <class Enum, std::size_t N>
 constexpr std::string_view name_of(Enum value, const Names<Enum, N>& names) {
   for (const auto& [name, named] : names) {

@@ -26,7 +26,7 @@ void print_ranks(const RunFacts& facts) {
   for (std::size_t i = 0; i < std::min(facts.ranks.size(), kRanksShown); ++i) {
     const RankFacts& rank = facts.ranks[i];
     fmt::print("{:>6}  {:<20}  {:>10}  {:<6}  {:>7}  {:>5}\n", rank.rank, rank.host, rank.local_rank,
-               name_of(facts.backend.device, kDeviceNames), facts.threads[i], rank.cores);
+               facts.devices[i], facts.threads[i], rank.cores);
   }
   if (facts.ranks.size() > kRanksShown) {
     fmt::print("   ... and {} more\n", facts.ranks.size() - kRanksShown);
@@ -93,6 +93,9 @@ void Reporter::start(const RunFacts& facts) {
   event.update(options);
   event["world_size"] = facts.ranks.size();
   event["device"] = name_of(facts.backend.device, kDeviceNames);
+  if (facts.backend.device == Device::kCuda) {
+    event["gpu"] = facts.backend.gpu.name;
+  }
   event["threads"] = facts.threads;
   event["versions"] = {{"convnet", CONVNET_VERSION},
                        {"backend", facts.backend.library},

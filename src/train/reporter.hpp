@@ -17,7 +17,8 @@ namespace convnet {
 // What a run is, for its first lines.
 struct RunFacts {
   std::vector<RankFacts> ranks;
-  std::vector<int> threads;  // of each rank
+  std::vector<std::string> devices;  // of each rank: "cpu", or "cuda:1", the number among the visible GPUs
+  std::vector<int> threads;          // of each rank
   BackendChoice backend;
   DataFileInfo data;
   std::int64_t steps_per_epoch = 0;

@@ -42,8 +42,31 @@ void check_options(const TrainOptions& options) {
     throw Error(ExitCode::kUsage,
                 "--momentum and --nesterov belong to --optimizer sgd, not to adamw" + remedy);
   }
+  if (options.cuda.share_gpu && options.cuda.comm != CommLibrary::kMpi) {
+    throw Error(ExitCode::kUsage, "--share-gpu needs --comm mpi: NCCL refuses two ranks on one GPU");
+  }
+  if (options.cuda.kernels == Kernels::kCudnn && options.batch_norm == BatchNorm::kSync) {
+    throw Error(ExitCode::kUsage,
+                "--bn sync needs --kernels fused: cuDNN's batch norm sees one rank's batch");
+  }
   if (options.log_steps && options.log.empty()) {
     throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");
+  }
+}
+
+void check_options_of(const BackendChoice& backend, const TrainOptions& options) {
+  if (backend.device == Device::kCuda) {
+    return;
+  }
+  const nlohmann::ordered_json given = to_json(options);
+  const nlohmann::ordered_json defaults = to_json(TrainOptions{});
+  for (const char* name :
+       {"precision", "kernels", "autotune", "cuda-graph", "comm", "buckets", "comm-timeout", "share-gpu"}) {
+    if (given[name] != defaults[name]) {
+      throw Error(ExitCode::kUsage, "--" + std::string(name) +
+                                        " is for the CUDA back end, and this run is on the CPU (" +
+                                        backend.reason + ")");
+    }
   }
 }
 
@@ -69,6 +92,15 @@ nlohmann::ordered_json to_json(const TrainOptions& options) {
           {"bn-buffers", name_of(options.batch_norm_buffers, kBatchNormBufferNames)},
           {"device", name_of(options.device, kDeviceNames)},
           {"threads", options.threads},
+          {"precision", name_of(options.cuda.precision, kPrecisionNames)},
+          {"kernels", name_of(options.cuda.kernels, kKernelNames)},
+          {"deterministic", options.cuda.deterministic},
+          {"autotune", options.cuda.autotune},
+          {"cuda-graph", name_of(options.cuda.graph, kCudaGraphNames)},
+          {"comm", name_of(options.cuda.comm, kCommLibraryNames)},
+          {"buckets", options.cuda.buckets},
+          {"comm-timeout", options.cuda.comm_timeout},
+          {"share-gpu", options.cuda.share_gpu},
           {"log", options.log},
           {"log-steps", options.log_steps},
           {"log-every", options.log_every}};

@@ -42,6 +42,7 @@ struct TrainOptions {
 
   Device device = Device::kAuto;
   int threads = 0;  // of a rank; 0: its share of the cores
+  CudaOptions cuda;
 
   std::string log;         // file of JSON lines; empty: none
   bool log_steps = false;  // every step goes to the log, not only those that go to the screen
@@ -53,6 +54,9 @@ TrainOptions recipe_options(const std::string& name);
 
 // Throws Error (kUsage) unless the options make sense together.
 void check_options(const TrainOptions& options);
+
+// Throws Error (kUsage) unless the back end chosen can do what the options ask of it.
+void check_options_of(const BackendChoice& backend, const TrainOptions& options);
 
 // Every option by the name of its flag, in the order of --help: for the screen, the log, and the comparison
 // of ranks.

@@ -77,10 +77,11 @@ TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world)
   return options;
 }
 
-BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world) {
-  BackendChoice choice;
-  together(world, [&] { choice = choose_backend(options.device); });
-  require_agreement(world, "the back end's library", choice.library);
+BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world,
+                             const MpiCommunicator& node) {
+  const BackendChoice choice = agree_on_backend(
+      options.device, options.cuda.share_gpu ? GpuSharing::kAllowed : GpuSharing::kForbidden, world, node);
+  together(world, [&] { check_options_of(choice, options); });
   return choice;
 }
 
@@ -101,7 +102,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
       world_(world),
       node_(MpiCommunicator::of_node(world)),
       reporter_(options_, world.rank()),
-      backend_(agreed_backend(options, world)),
+      backend_(agreed_backend(options, world, node_)),
       data_info_(agreed_info(options, world)),
       network_(tutorial_network(data_info_.shape, data_info_.classes)),
       sampler_(sampler_options(options, data_info_, world)),
@@ -116,7 +117,8 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
         backend_, {.network = network_,
                    .max_batch = static_cast<int>(std::min<std::int64_t>(options_.batch, largest_shard)),
                    .threads = threads,
-                   .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr});
+                   .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr,
+                   .cuda = options_.cuda});
   });
   replica_->load(dataset_);
   replica_->write_state(initial_state(network_, options_.seed));
@@ -136,6 +138,8 @@ int Trainer::introduce() {
   for (const std::string& threads : world_.all_gather(std::to_string(own_threads))) {
     facts.threads.push_back(std::stoi(threads));
   }
+  facts.devices = world_.all_gather(
+      backend_.device == Device::kCpu ? "cpu" : "cuda:" + std::to_string(backend_.gpu.index));
   reporter_.start(facts);
   if (world_.rank() == 0) {
     warn_of_crowding(facts.ranks, facts.threads);
@@ -169,6 +173,7 @@ void Trainer::train_epoch(int epoch) {
                   .weight_decay = options_.weight_decay};
   const auto batch = static_cast<std::size_t>(options_.batch);
   const std::vector<std::int32_t> rows = sampler_.epoch_rows(epoch - 1);
+  replica_->announce_rows(rows);
   std::span<const std::int32_t> rows_left(rows);
   std::int64_t images = 0;
   reporter_.start_epoch();

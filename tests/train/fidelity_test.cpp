@@ -136,7 +136,7 @@ TEST_F(Fidelity, TheFirstGradientIsPyTorchs) {
   const StateLayout layout(network);
   for (const Reference& reference : references(world_.size())) {
     SCOPED_TRACE(reference.name);
-    const auto replica = make_replica(choose_backend(Device::kAuto), {.network = network});
+    const auto replica = make_replica(choose_backend(Device::kAuto, world_.rank()), {.network = network});
     replica->load(mnist);
     replica->write_state(initial_state(network, 0));
     const Sampler sampler({.sample_count = 60000, .rank = world_.rank(), .world_size = world_.size()});

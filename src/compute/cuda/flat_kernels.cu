@@ -1,0 +1,96 @@
+#include "compute/cuda/device_code.cuh"
+#include "compute/cuda/flat_kernels.hpp"
+#include "compute/cuda/launch.hpp"
+
+namespace convnet::cuda {
+namespace {
+
+__global__ void set_record_kernel(StepRecord* record, StepRecord value) {
+  *record = value;
+}
+
+template <class From, class To>
+__global__ void convert_kernel(const From* from, std::int64_t count, To* to) {
+  const std::int64_t i = global_index();
+  if (i < count) {
+    to[i] = from_float<To>(to_float(from[i]));
+  }
+}
+
+__global__ void check_finite_kernel(const float* values, std::int64_t count, Score* score) {
+  const std::int64_t i = global_index();
+  if (i < count && !isfinite(values[i])) {
+    atomicAnd(&score->is_finite, 0);
+  }
+}
+
+__global__ void sgd_kernel(UpdateArrays arrays, bool nesterov, const StepRecord* record, Score* score) {
+  const std::int64_t i = global_index();
+  if (i >= arrays.count || score->is_finite == 0) {
+    return;
+  }
+  const UpdateTerms& terms = record->update;
+  float direction = arrays.gradients[i] + terms.decay * arrays.parameters[i];
+  if (arrays.first_moment != nullptr) {
+    // The velocity is 0 before the first step, so that v = momentum 0 + g needs no case of its own.
+    const float velocity = terms.momentum * arrays.first_moment[i] + direction;
+    arrays.first_moment[i] = velocity;
+    direction = nesterov ? direction + terms.momentum * velocity : velocity;
+  }
+  arrays.parameters[i] -= terms.rate * direction;
+  if (i == 0) {
+    ++score->steps;
+  }
+}
+
+__global__ void adamw_kernel(UpdateArrays arrays, const StepRecord* record, Score* score) {
+  const std::int64_t i = global_index();
+  if (i >= arrays.count || score->is_finite == 0) {
+    return;
+  }
+  const UpdateTerms& terms = record->update;
+  const float gradient = arrays.gradients[i];
+  const float first = arrays.first_moment[i] + terms.weight1 * (gradient - arrays.first_moment[i]);
+  const float second = terms.beta2 * arrays.second_moment[i] + terms.weight2 * gradient * gradient;
+  arrays.first_moment[i] = first;
+  arrays.second_moment[i] = second;
+  const float deviation = sqrtf(second) / terms.correction + terms.epsilon;
+  arrays.parameters[i] = arrays.parameters[i] * terms.shrink - terms.rate * first / deviation;
+  if (i == 0) {
+    ++score->steps;
+  }
+}
+
+}  // namespace
+
+cudaError_t probe_code() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(check_finite_kernel));
+}
+
+void set_record(cudaStream_t stream, StepRecord* record, const StepRecord& value) {
+  launch(set_record_kernel, 1, 1, stream, record, value);
+}
+
+void convert(cudaStream_t stream, const float* from, std::int64_t count, __nv_bfloat16* to) {
+  launch(convert_kernel<float, __nv_bfloat16>, blocks_for(count), kBlockSize, stream, from, count, to);
+}
+
+void convert(cudaStream_t stream, const __nv_bfloat16* from, std::int64_t count, float* to) {
+  launch(convert_kernel<__nv_bfloat16, float>, blocks_for(count), kBlockSize, stream, from, count, to);
+}
+
+void check_finite(cudaStream_t stream, const float* values, std::int64_t count, Score* score) {
+  launch(check_finite_kernel, blocks_for(count), kBlockSize, stream, values, count, score);
+}
+
+void apply_sgd(cudaStream_t stream, const UpdateArrays& arrays, bool nesterov, const StepRecord* record,
+               Score* score) {
+  launch(sgd_kernel, blocks_for(arrays.count), kBlockSize, stream, arrays, nesterov, record, score);
+}
+
+void apply_adamw(cudaStream_t stream, const UpdateArrays& arrays, const StepRecord* record, Score* score) {
+  launch(adamw_kernel, blocks_for(arrays.count), kBlockSize, stream, arrays, record, score);
+}
+
+}  // namespace convnet::cuda

@@ -1,0 +1,182 @@
+#include "compute/cuda/nccl_communicator.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <future>
+#include <iostream>
+#include <span>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "compute/cuda/staged_communicator.hpp"
+
+namespace convnet::cuda {
+namespace {
+
+constexpr std::chrono::seconds kAbortTimeout{10};
+constexpr std::chrono::milliseconds kPollInterval{1};
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return std::string(name) + (value == nullptr ? " is not set" : std::string(" is ") + value);
+}
+
+// "eth0 10.0.0.1, ib0 10.1.0.1": the interfaces that are up, but for loopback, with their IPv4 addresses.
+std::string interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    return "unknown";
+  }
+  std::string text;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const bool is_of_use = entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET &&
+                           (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (is_of_use) {
+      std::array<char, INET_ADDRSTRLEN> address{};
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, address.data(),
+                address.size());
+      text += (text.empty() ? "" : ", ") + std::string(entry->ifa_name) + " " + address.data();
+    }
+  }
+  freeifaddrs(list);
+  return text.empty() ? "none but loopback" : text;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Communicator& world, std::chrono::seconds timeout,
+                                   const Registration& registration)
+    : rank_(world.rank()), size_(world.size()), timeout_(timeout) {
+  connect(world);
+  settle(ncclCommRegister(handle_, registration.memory, registration.bytes, &registration_),
+         "ncclCommRegister");
+}
+
+void NcclCommunicator::connect(Communicator& world) {
+  ncclUniqueId id{};
+  if (rank_ == 0) {
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  }
+  world.broadcast(std::as_writable_bytes(std::span(id.internal)), 0);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // so that ranks that never come are noticed
+  ncclResult_t result = ncclCommInitRankConfig(&handle_, size_, id, rank_, &config);
+  const Stopwatch waited;
+  while (result == ncclInProgress) {
+    if (waited.seconds() > static_cast<double>(timeout_.count())) {
+      give_up(Error(ExitCode::kUnavailable,
+                    "NCCL did not connect ranks 0 to " + std::to_string(size_ - 1) + " within " +
+                        std::to_string(timeout_.count()) + " s: rank " + std::to_string(rank_) +
+                        " still waits for others. Interfaces here: " + interfaces() + ". " +
+                        variable("NCCL_SOCKET_IFNAME") + " (it names the interface to use), " +
+                        variable("NCCL_DEBUG") + " (INFO shows what NCCL tries)"));
+    }
+    std::this_thread::sleep_for(kPollInterval);
+    check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
+  }
+  check(result, "ncclCommInitRankConfig");
+}
+
+// Collective where all is well. While an error is under way other ranks may be elsewhere.
+NcclCommunicator::~NcclCommunicator() {
+  if (handle_ == nullptr) {
+    return;
+  }
+  if (std::uncaught_exceptions() > 0) {
+    abort("an error ends this rank");
+    return;
+  }
+  if (registration_ != nullptr) {
+    ncclCommDeregister(handle_, registration_);
+  }
+  ncclResult_t result = ncclCommFinalize(handle_);
+  while (result == ncclInProgress) {
+    std::this_thread::sleep_for(kPollInterval);
+    if (ncclCommGetAsyncError(handle_, &result) != ncclSuccess) {
+      break;
+    }
+  }
+  ncclCommDestroy(handle_);
+}
+
+void NcclCommunicator::settle(ncclResult_t result, const char* call) {
+  const Stopwatch waited;
+  while (result == ncclInProgress) {
+    if (waited.seconds() > static_cast<double>(timeout_.count())) {
+      give_up(Error(ExitCode::kUnavailable, std::string(call) + " has not ended after " +
+                                                std::to_string(timeout_.count()) + " s (--comm-timeout)"));
+    }
+    std::this_thread::yield();
+    check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
+  }
+  check(result, call);
+}
+
+void NcclCommunicator::give_up(const Error& error) {
+  abort(error.what());
+  throw Error(error);
+}
+
+// NCCL's own abort has been seen to hang with ranks that have died. The process then ends without more ado:
+// exit handlers and destructors would wait for the GPU, which waits for those ranks.
+void NcclCommunicator::abort(const std::string& reason) {
+  std::promise<void> ended;
+  const auto end = ended.get_future();
+  std::thread([handle = std::exchange(handle_, nullptr), ended = std::move(ended)]() mutable {
+    ncclCommAbort(handle);
+    ended.set_value();
+  }).detach();
+  if (end.wait_for(kAbortTimeout) == std::future_status::ready) {
+    return;
+  }
+  std::cerr << "convnet: rank " + std::to_string(rank_) + ": " + reason +
+                   "; and ncclCommAbort has not ended after " + std::to_string(kAbortTimeout.count()) + " s\n"
+            << std::flush;
+  std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+}
+
+void NcclCommunicator::wait(cudaStream_t compute) {
+  const Stopwatch waited;
+  cudaError_t status = cudaStreamQuery(compute);
+  while (status == cudaErrorNotReady) {
+    ncclResult_t result = ncclSuccess;
+    check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
+    if (result != ncclSuccess && result != ncclInProgress) {
+      give_up(
+          Error(ExitCode::kInternal, "NCCL failed on the way: " + std::string(ncclGetErrorString(result)) +
+                                         " (" + ncclGetLastError(handle_) + ")"));
+    }
+    if (waited.seconds() > static_cast<double>(timeout_.count())) {
+      give_up(Error(ExitCode::kUnavailable,
+                    "rank " + std::to_string(rank_) + " has waited " + std::to_string(timeout_.count()) +
+                        " s in NCCL's all-reduce (--comm-timeout): another rank has ended or hangs"));
+    }
+    std::this_thread::yield();
+    status = cudaStreamQuery(compute);
+  }
+  check(status, "cudaStreamQuery");
+}
+
+void NcclCommunicator::all_reduce_sum(float* values, std::size_t count) {
+  settle(ncclAllReduce(values, values, count, ncclFloat32, ncclSum, handle_, stream()), "ncclAllReduce");
+}
+
+void NcclCommunicator::all_reduce_sum(double* values, std::size_t count) {
+  settle(ncclAllReduce(values, values, count, ncclFloat64, ncclSum, handle_, stream()), "ncclAllReduce");
+}
+
+std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& world, const CudaOptions& options,
+                                                             const Registration& registration) {
+  if (options.comm == CommLibrary::kMpi) {
+    return std::make_unique<StagedCommunicator>(world);
+  }
+  return std::make_unique<NcclCommunicator>(world, std::chrono::seconds(options.comm_timeout), registration);
+}
+
+}  // namespace convnet::cuda

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <compare>
+#include <functional>
+#include <map>
+
+#include "compute/cuda/handles.hpp"
+
+namespace convnet::cuda {
+
+// What a captured step depends on: steps that agree in all of it are served by one graph.
+struct StepKind {
+  int batch = 0;
+  int moments = 0;
+  bool is_adamw = false;
+  bool nesterov = false;
+
+  friend auto operator<=>(const StepKind&, const StepKind&) = default;
+};
+
+// Captured CUDA graphs of whole steps. The first step of each kind is queued as it is, so that libraries can
+// make what they need; the second is captured; from then on each step is one launch.
+class StepGraphs {
+ public:
+  // Runs a step that `queue` queues on `stream` and on streams that fork from it and join it again.
+  void run(cudaStream_t stream, const StepKind& kind, const std::function<void()>& queue);
+
+ private:
+  // Captures and instantiates what `queue` queues.
+  static ExecutableGraph capture(cudaStream_t stream, const std::function<void()>& queue);
+
+  std::map<StepKind, ExecutableGraph> graphs_;  // empty: its kind has been queued once
+};
+
+}  // namespace convnet::cuda
