@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "compute/operations.hpp"
@@ -13,6 +14,7 @@ class BackendTest : public testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
     if (GetParam().unavailable) {
+      ASSERT_EQ(std::getenv("REQUIRE_GPU"), nullptr) << "REQUIRE_GPU is set: " << *GetParam().unavailable;
       GTEST_SKIP() << *GetParam().unavailable;
     }
   }

@@ -41,13 +41,18 @@ class Array {
   std::size_t size_ = 0;
 };
 
+// A release waits first for whatever is queued and may still use the memory: that is the case while an error
+// is under way.
 struct DeviceMemory {
   static void* allocate(std::size_t bytes) {
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), "cudaMalloc");
     return memory;
   }
-  static void release(void* memory) { cudaFree(memory); }
+  static void release(void* memory) {
+    cudaDeviceSynchronize();
+    cudaFree(memory);
+  }
 };
 
 // Host memory that the GPU copies from and to by itself.
@@ -57,7 +62,10 @@ struct PinnedMemory {
     check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
     return memory;
   }
-  static void release(void* memory) { cudaFreeHost(memory); }
+  static void release(void* memory) {
+    cudaDeviceSynchronize();
+    cudaFreeHost(memory);
+  }
 };
 
 // Device memory as NCCL likes it for buffers that it is to know beforehand (its user buffer registration).
@@ -67,7 +75,10 @@ struct NcclMemory {
     check(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
     return memory;
   }
-  static void release(void* memory) { ncclMemFree(memory); }
+  static void release(void* memory) {
+    cudaDeviceSynchronize();
+    ncclMemFree(memory);
+  }
 };
 
 template <class Value>

@@ -91,6 +91,7 @@ class CudaReplica final : public Replica {
   NcclArray<float> gradients_;  // of all parameters, then the tail
   DeviceArray<StepRecord> record_;
   DeviceArray<Score> score_;
+  PinnedArray<std::byte> staging_;  // for what is downloaded: at most all parameters, or the score
   DeviceNetwork<T> device_network_;
   std::unique_ptr<LoadedSplit> train_;
   std::unique_ptr<LoadedSplit> test_;
@@ -118,6 +119,7 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
       gradients_(layout_.parameter_size() + kTail),
       record_(1),
       score_(1),
+      staging_(std::max(parameters_.bytes(), sizeof(Score))),
       device_network_(context_, network_, max_batch_, layout_,
                       {parameters_.data(), gradients_.data(), buffers_.data()}) {
   clear(stream(), gradients_.data(), gradients_.size());
@@ -166,18 +168,18 @@ void CudaReplica<T>::all_reduce_gradients(Communicator& communicator) {
 // Finds the other ranks, once: all sums are over the same ranks.
 template <class T>
 void CudaReplica<T>::connect(Communicator& communicator) {
-  if (world_ != nullptr && world_ != &communicator) {
+  if (communicator.size() == 1 || &communicator == world_) {
+    return;
+  }
+  if (world_ != nullptr) {
     throw Error(ExitCode::kInternal, "a replica was given two communicators: expected one for all its sums");
   }
-  if (world_ == nullptr && communicator.size() > 1) {
-    communicator_ =
-        make_device_communicator(communicator, context_.options, {gradients_.data(), gradients_.bytes()});
-    if (context_.options.graph == CudaGraph::kOn && !communicator_->can_be_captured()) {
-      throw Error(ExitCode::kUsage,
-                  "--cuda-graph on: sums by way of the host (--comm mpi) cannot be captured");
-    }
-  }
   world_ = &communicator;
+  communicator_ =
+      make_device_communicator(communicator, context_.options, {gradients_.data(), gradients_.bytes()});
+  if (context_.options.graph == CudaGraph::kOn && !communicator_->can_be_captured()) {
+    throw Error(ExitCode::kUsage, "--cuda-graph on: sums by way of the host (--comm mpi) cannot be captured");
+  }
 }
 
 template <class T>
@@ -359,11 +361,11 @@ void CudaReplica<T>::wait() {
 template <class T>
 template <class Value>
 std::vector<Value> CudaReplica<T>::download(const Value* values, std::size_t count) {
-  const PinnedArray<Value> staging(count);
-  check(cudaMemcpyAsync(staging.data(), values, staging.bytes(), cudaMemcpyDeviceToHost, stream()),
+  auto* const staged = reinterpret_cast<Value*>(staging_.data());
+  check(cudaMemcpyAsync(staged, values, count * sizeof(Value), cudaMemcpyDeviceToHost, stream()),
         "cudaMemcpyAsync");
   wait();
-  return {staging.data(), staging.data() + count};
+  return {staged, staged + count};
 }
 
 }  // namespace

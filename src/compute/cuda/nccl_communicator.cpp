@@ -53,9 +53,14 @@ std::string interfaces() {
 NcclCommunicator::NcclCommunicator(Communicator& world, std::chrono::seconds timeout,
                                    const Registration& registration)
     : rank_(world.rank()), size_(world.size()), timeout_(timeout) {
-  connect(world);
-  settle(ncclCommRegister(handle_, registration.memory, registration.bytes, &registration_),
-         "ncclCommRegister");
+  try {
+    connect(world);
+    settle(ncclCommRegister(handle_, registration.memory, registration.bytes, &registration_),
+           "ncclCommRegister");
+  } catch (const std::exception& error) {
+    abort(error.what());
+    throw;
+  }
 }
 
 void NcclCommunicator::connect(Communicator& world) {
@@ -89,7 +94,7 @@ NcclCommunicator::~NcclCommunicator() {
     return;
   }
   if (std::uncaught_exceptions() > 0) {
-    abort("an error ends this rank");
+    abort("an error ended this rank");
     return;
   }
   if (registration_ != nullptr) {
@@ -126,6 +131,9 @@ void NcclCommunicator::give_up(const Error& error) {
 // NCCL's own abort has been seen to hang with ranks that have died. The process then ends without more ado:
 // exit handlers and destructors would wait for the GPU, which waits for those ranks.
 void NcclCommunicator::abort(const std::string& reason) {
+  if (handle_ == nullptr) {
+    return;
+  }
   std::promise<void> ended;
   const auto end = ended.get_future();
   std::thread([handle = std::exchange(handle_, nullptr), ended = std::move(ended)]() mutable {

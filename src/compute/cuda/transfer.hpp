@@ -30,7 +30,6 @@ class RowList {
   // Replaces the list. What is queued on the stream still sees the old one.
   void set(cudaStream_t stream, std::span<const std::int32_t> rows) {
     if (values_.size() < rows.size()) {
-      check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // before the old list goes
       values_ = DeviceArray<std::int32_t>(rows.size());
     }
     upload(stream, rows, values_.data());
