@@ -1,0 +1,107 @@
+// The CUDA back end's sums over ranks: by NCCL or through the host, in one piece or in several, captured or
+// not.
+#include <gtest/gtest.h>
+
+#include "comm/mpi_communicator.hpp"
+#include "compute/backend_test.hpp"
+#include "compute/cuda/training.hpp"
+#include "compute/tolerance.hpp"
+#include "convnet/error.hpp"
+
+namespace convnet {
+namespace {
+
+class CudaRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto reason = cuda_backend("any", {}).unavailable;
+    if (reason) {
+      ASSERT_EQ(std::getenv("REQUIRE_GPU"), nullptr) << "REQUIRE_GPU is set: " << *reason;
+      GTEST_SKIP() << *reason;
+    }
+  }
+
+  MpiCommunicator world_;
+};
+
+TEST_F(CudaRanks, GiveTheSameBitsWithAndWithoutAGraph) {
+  for (Communicator* batch_norm :
+       {static_cast<Communicator*>(nullptr), static_cast<Communicator*>(&world_)}) {
+    for (const int buckets : {1, 2, 3}) {
+      SCOPED_TRACE(buckets);
+      const CudaOptions queued{.deterministic = true, .graph = CudaGraph::kOff, .buckets = buckets};
+      const CudaOptions captured{.deterministic = true, .buckets = buckets};
+      EXPECT_EQ(train(captured, {}, world_, batch_norm).state, train(queued, {}, world_, batch_norm).state);
+    }
+  }
+}
+
+// Where a bucket ends may change the order in which more than two ranks are added up.
+TEST_F(CudaRanks, GiveTheSameSumsInAnyNumberOfBuckets) {
+  const Training one_step{.epochs = 1, .rows = 5};
+  const ModelState in_one = train({.deterministic = true}, one_step, world_).state;
+  for (const int buckets : {2, 3}) {
+    const ModelState in_several = train({.deterministic = true, .buckets = buckets}, one_step, world_).state;
+    EXPECT_TRUE(all_within(in_several.parameters,
+                           judge::Doubles(in_one.parameters.begin(), in_one.parameters.end()),
+                           tolerance(world_.size(), 2.0)));
+    if (world_.size() <= 2) {
+      EXPECT_EQ(train({.deterministic = true, .buckets = buckets}, {}, world_).state,
+                train({.deterministic = true}, {}, world_).state);
+    }
+  }
+}
+
+TEST_F(CudaRanks, EndWithTheSameParametersOnAllRanks) {
+  const ModelState state = train({.buckets = 2}, {}, world_).state;
+  Floats of_first = state.parameters;
+  world_.broadcast(std::as_writable_bytes(std::span(of_first)), 0);
+  EXPECT_EQ(state.parameters, of_first);
+}
+
+TEST_F(CudaRanks, SumThroughTheHostWhatNcclSums) {
+  const Training training{.epochs = 1, .rows = 5};  // one step: nothing grows
+  const ModelState by_nccl = train({.deterministic = true}, training, world_).state;
+  for (const int buckets : {1, 3}) {
+    const ModelState by_mpi =
+        train({.deterministic = true, .comm = CommLibrary::kMpi, .buckets = buckets}, training, world_).state;
+    EXPECT_TRUE(all_within(by_mpi.parameters,
+                           judge::Doubles(by_nccl.parameters.begin(), by_nccl.parameters.end()),
+                           tolerance(world_.size(), 2.0)));
+  }
+}
+
+TEST_F(CudaRanks, GiveTheSumOfTheLossesOfAllRanks) {
+  const StepResult last = train({}, {}, world_).last;
+  double sum = last.local_loss_sum;
+  world_.all_reduce_sum(std::span(&sum, 1));
+  EXPECT_NEAR(last.loss_sum, sum, tolerance(world_.size(), sum));
+}
+
+TEST_F(CudaRanks, RefuseAGraphOfSumsThroughTheHost) {
+  if (world_.size() == 1) {
+    GTEST_SKIP() << "one rank sums nothing";
+  }
+  try {
+    train({.graph = CudaGraph::kOn, .comm = CommLibrary::kMpi}, {}, world_);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+  }
+}
+
+TEST_F(CudaRanks, RefuseASecondCommunicator) {
+  if (world_.size() == 1) {
+    GTEST_SKIP() << "one rank sums nothing";
+  }
+  MpiCommunicator other;
+  try {
+    train({}, {}, world_, &other);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace convnet
