@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "compute/cuda/device_communicator.hpp"
@@ -41,6 +42,9 @@ template <class T>
 class CudaReplica final : public Replica {
  public:
   explicit CudaReplica(const ReplicaOptions& options);
+  ~CudaReplica() override;
+  CudaReplica(const CudaReplica&) = delete;
+  CudaReplica& operator=(const CudaReplica&) = delete;
 
   void load(const Dataset& dataset) override;
   void announce_rows(std::span<const std::int32_t> rows) override;
@@ -124,6 +128,15 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
                       {parameters_.data(), gradients_.data(), buffers_.data()}) {
   clear(stream(), gradients_.data(), gradients_.size());
   clear(stream(), score_.data(), 1);
+}
+
+// While an error is under way the other ranks may never come: then nothing can wait for what is queued before
+// the communicator has been given up. Else it goes after the graphs that it is part of, as NCCL wants it.
+template <class T>
+CudaReplica<T>::~CudaReplica() {
+  if (std::uncaught_exceptions() > 0) {
+    communicator_.reset();
+  }
 }
 
 template <class T>

@@ -311,6 +311,10 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   }
   is_usable(communicator, "ncclCommAbort", true);
   communicator->abort();
+  standin::end_stall("ncclAllReduce");  // its kernels stop waiting
+  for (const auto& registration : communicator->registrations) {
+    standin::object_gone(kRegistration, registration.get());
+  }
   standin::object_gone(kCommunicator, communicator);
   // MPI may still write to it, if it is aborted before all ranks have met: it is left alone then.
   std::unique_ptr<ncclComm> owned(communicator);
@@ -332,7 +336,8 @@ ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* memory, size_
   if (!standin::is_device_memory(memory, bytes)) {
     standin::violation("ncclCommRegister: buff is not " + std::to_string(bytes) + " bytes of device memory");
   }
-  *handle = std::make_unique<char>().release();
+  communicator->registrations.push_back(std::make_unique<char>());
+  *handle = communicator->registrations.back().get();
   standin::object_made(kRegistration, *handle);
   return ncclSuccess;
 }
@@ -345,7 +350,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t communicator, void* handle) {
     return ncclInvalidArgument;
   }
   standin::object_gone(kRegistration, handle);
-  const std::unique_ptr<char> owned(static_cast<char*>(handle));
+  std::erase_if(communicator->registrations, [handle](const auto& own) { return own.get() == handle; });
   return ncclSuccess;
 }
 

@@ -87,6 +87,8 @@ struct ncclComm {
 
   const std::shared_ptr<standin::libraries::Channel>& channel() const { return channel_; }
 
+  std::vector<std::unique_ptr<char>> registrations;  // what ncclCommRegister's handles point to
+
  private:
   enum class Phase { kStalled, kDuplicating, kIntroducing, kReady, kFailed };
 

@@ -1,0 +1,92 @@
+// What becomes of NCCL's failures: on the stand-in, where they can be planted.
+#include "compute/cuda/nccl_communicator.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "comm/mpi_communicator.hpp"
+#include "compute/cuda/buffer.hpp"
+#include "compute/cuda/training.hpp"
+#include "standin.hpp"
+
+namespace convnet {
+namespace {
+
+using testing::HasSubstr;
+
+class NcclFailures : public testing::Test {
+ protected:
+  // The error that training on all ranks ends with.
+  Error error_of_training() {
+    try {
+      train({.comm_timeout = 1}, {}, world_);
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "expected an error";
+    return {ExitCode::kOk, ""};
+  }
+
+  // Objects that training left behind. An aborted communicator is gone too.
+  static long left_behind() {
+    long count = 0;
+    for (const auto& [kind, number] : standin::live_objects()) {
+      count += number;
+    }
+    return count;
+  }
+
+  void TearDown() override {
+    EXPECT_EQ(left_behind(), left_before_);
+    world_.barrier();
+  }
+
+  MpiCommunicator world_;
+  long left_before_ = left_behind();
+};
+
+TEST_F(NcclFailures, LeaveNothingBehindWhereThereAreNone) {
+  train({.comm_timeout = 60}, {}, world_);
+}
+
+TEST_F(NcclFailures, SayWhoIsMissingWhereAndWhatToSetIfTheRanksDoNotFindOneAnother) {
+  standin::stall("ncclCommInitRankConfig");
+  const Error error = error_of_training();
+  standin::end_stall("ncclCommInitRankConfig");
+  EXPECT_EQ(error.code(), ExitCode::kUnavailable);
+  EXPECT_THAT(error.what(), HasSubstr("NCCL did not connect ranks 0 to " + std::to_string(world_.size() - 1) +
+                                      " within 1 s: rank " + std::to_string(world_.rank()) + " still waits"));
+  for (const char* word : {"Interfaces here: ", "NCCL_SOCKET_IFNAME is not set", "NCCL_DEBUG is not set"}) {
+    EXPECT_THAT(error.what(), HasSubstr(word));
+  }
+}
+
+TEST_F(NcclFailures, SayThatASumWaitedInVain) {
+  standin::stall("ncclAllReduce");
+  const Error error = error_of_training();
+  standin::end_stall("ncclAllReduce");
+  EXPECT_EQ(error.code(), ExitCode::kUnavailable);
+  EXPECT_THAT(error.what(),
+              HasSubstr("rank " + std::to_string(world_.rank()) + " has waited 1 s in NCCL's all-reduce"));
+}
+
+TEST_F(NcclFailures, PassOnWhatNcclReportsOnTheWay) {
+  setenv("CONVNET_STANDIN_ASYNC_ERROR", "2", 1);
+  const Error error = error_of_training();
+  unsetenv("CONVNET_STANDIN_ASYNC_ERROR");
+  EXPECT_EQ(error.code(), ExitCode::kInternal);
+  EXPECT_THAT(error.what(), HasSubstr(ncclGetErrorString(ncclRemoteError)));
+}
+
+TEST_F(NcclFailures, GiveUpTheCommunicatorIfItCannotBeMadeUseful) {
+  for (const char* call : {"ncclCommInitRankConfig", "ncclCommRegister", "ncclCommGetAsyncError"}) {
+    standin::fail(call, 1);
+    EXPECT_THAT(error_of_training().what(), HasSubstr(std::string(call) + " failed: "));
+    world_.barrier();
+  }
+}
+
+}  // namespace
+}  // namespace convnet
