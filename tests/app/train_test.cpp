@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/bars.hpp"
 #include "app/run_program.hpp"
 #include "data/idx_files.hpp"
 
@@ -15,26 +16,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using Arguments = std::vector<std::string>;
-
-// 1200 training and 300 test images of 12 x 12 in 5 classes: a bright bar whose row is the class, so that
-// there is something to learn, over pixels that differ from image to image.
-void write_bars(const std::filesystem::path& folder) {
-  const auto write = [&](const std::string& prefix, std::uint32_t count) {
-    Bytes images = pixel_ramp(std::size_t{count} * 144);
-    Bytes labels(count);
-    for (std::size_t n = 0; n < count; ++n) {
-      labels[n] = static_cast<std::uint8_t>(n * 3 % 5);
-      for (std::size_t i = 0; i < 144; ++i) {
-        std::uint8_t& pixel = images[n * 144 + i];
-        pixel = i / 24 == labels[n] ? 255 : static_cast<std::uint8_t>(pixel / 2);
-      }
-    }
-    write_bytes(folder / (prefix + "-images-idx3-ubyte"), idx_bytes({count, 12, 12}, images));
-    write_bytes(folder / (prefix + "-labels-idx1-ubyte"), idx_bytes({count}, labels));
-  };
-  write("train", 1200);
-  write("t10k", 300);
-}
 
 class TrainProgram : public testing::Test {
  protected:

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include "compute/cuda/device_communicator.hpp"
@@ -42,9 +41,6 @@ template <class T>
 class CudaReplica final : public Replica {
  public:
   explicit CudaReplica(const ReplicaOptions& options);
-  ~CudaReplica() override;
-  CudaReplica(const CudaReplica&) = delete;
-  CudaReplica& operator=(const CudaReplica&) = delete;
 
   void load(const Dataset& dataset) override;
   void announce_rows(std::span<const std::int32_t> rows) override;
@@ -104,7 +100,7 @@ class CudaReplica final : public Replica {
   RowList other_rows_;
   Communicator* world_ = nullptr;
   std::unique_ptr<DeviceCommunicator> communicator_;  // where there is more than one rank
-  StepGraphs graphs_;
+  StepGraphs graphs_;  // behind the communicator, whose sums they hold: so they go first, as NCCL wants it
   Due due_;
   bool is_alone_ = true;  // the last step was summed over one rank
 };
@@ -128,15 +124,6 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
                       {parameters_.data(), gradients_.data(), buffers_.data()}) {
   clear(stream(), gradients_.data(), gradients_.size());
   clear(stream(), score_.data(), 1);
-}
-
-// While an error is under way the other ranks may never come: then nothing can wait for what is queued before
-// the communicator has been given up. Else it goes after the graphs that it is part of, as NCCL wants it.
-template <class T>
-CudaReplica<T>::~CudaReplica() {
-  if (std::uncaught_exceptions() > 0) {
-    communicator_.reset();
-  }
 }
 
 template <class T>
@@ -191,7 +178,8 @@ void CudaReplica<T>::connect(Communicator& communicator) {
   communicator_ =
       make_device_communicator(communicator, context_.options, {gradients_.data(), gradients_.bytes()});
   if (context_.options.graph == CudaGraph::kOn && !communicator_->can_be_captured()) {
-    throw Error(ExitCode::kUsage, "--cuda-graph on: sums by way of the host (--comm mpi) cannot be captured");
+    throw Error(ExitCode::kUsage, "--cuda-graph on: sums by way of the host (--comm mpi) cannot be captured")
+        .on_every_rank();
   }
 }
 

@@ -52,7 +52,8 @@ DeviceNetwork<T>::DeviceNetwork(const Context& context, const Network& network, 
                                                                  : make_cudnn_norm_relu_pool<T>;
     const auto pooled_size = product(max_batch, shape.output(input).size());
     blocks_.push_back({shape, input, at(".0.weight"),
-                       product(shape.out_channels * input.channels, shape.kernel * shape.kernel),
+                       product(std::int64_t{shape.out_channels} * input.channels,
+                               std::int64_t{shape.kernel} * shape.kernel),
                        DeviceArray<T>(product(max_batch, shape.convolved(input).size())),
                        DeviceArray<T>(pooled_size), DeviceArray<T>(pooled_size),
                        make(context, shape.convolved(input), max_batch, tensors)});

@@ -46,8 +46,8 @@ FusedNormReluPool<T>::FusedNormReluPool(cudaStream_t stream, const ImageShape& i
       dgamma_(tensors.dgamma),
       dbeta_(tensors.dbeta) {
   float* const floats = floats_.data();
-  const int channels = input.channels;
-  arrays_ = {.channels = channels,
+  const std::int64_t channels = input.channels;
+  arrays_ = {.channels = input.channels,
              .bias = tensors.bias,
              .gamma = tensors.gamma,
              .beta = tensors.beta,
@@ -70,7 +70,7 @@ ChannelSums FusedNormReluPool<T>::sums_of_all_ranks(const ChannelSums& own,
   add_parts(stream_, input_.channels, own, totals_.data());
   communicator->start_sum(stream_, totals_.data(), totals_.size());
   communicator->finish(stream_);
-  return {totals_.data(), 1, 0.0, totals_.data() + 2 * input_.channels};
+  return {totals_.data(), 1, 0.0, totals_.data() + totals_.size() - 1};
 }
 
 template <class T>

@@ -57,8 +57,9 @@ NcclCommunicator::NcclCommunicator(Communicator& world, std::chrono::seconds tim
     connect(world);
     settle(ncclCommRegister(handle_, registration.memory, registration.bytes, &registration_),
            "ncclCommRegister");
-  } catch (const std::exception& error) {
-    abort(error.what());
+  } catch (const Error& error) {
+    failure_ = error;
+    abort();
     throw;
   }
 }
@@ -75,12 +76,12 @@ void NcclCommunicator::connect(Communicator& world) {
   const Stopwatch waited;
   while (result == ncclInProgress) {
     if (waited.seconds() > static_cast<double>(timeout_.count())) {
-      give_up(Error(ExitCode::kUnavailable,
-                    "NCCL did not connect ranks 0 to " + std::to_string(size_ - 1) + " within " +
-                        std::to_string(timeout_.count()) + " s: rank " + std::to_string(rank_) +
-                        " still waits for others. Interfaces here: " + interfaces() + ". " +
-                        variable("NCCL_SOCKET_IFNAME") + " (it names the interface to use), " +
-                        variable("NCCL_DEBUG") + " (INFO shows what NCCL tries)"));
+      fail(Error(ExitCode::kUnavailable,
+                 "NCCL did not connect ranks 0 to " + std::to_string(size_ - 1) + " within " +
+                     std::to_string(timeout_.count()) + " s: rank " + std::to_string(rank_) +
+                     " still waits for others. Interfaces here: " + interfaces() + ". " +
+                     variable("NCCL_SOCKET_IFNAME") + " (it names the interface to use), " +
+                     variable("NCCL_DEBUG") + " (INFO shows what NCCL tries)"));
     }
     std::this_thread::sleep_for(kPollInterval);
     check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
@@ -93,8 +94,8 @@ NcclCommunicator::~NcclCommunicator() {
   if (handle_ == nullptr) {
     return;
   }
-  if (std::uncaught_exceptions() > 0) {
-    abort("an error ended this rank");
+  if (failure_ || std::uncaught_exceptions() > 0) {
+    abort();
     return;
   }
   if (registration_ != nullptr) {
@@ -114,8 +115,8 @@ void NcclCommunicator::settle(ncclResult_t result, const char* call) {
   const Stopwatch waited;
   while (result == ncclInProgress) {
     if (waited.seconds() > static_cast<double>(timeout_.count())) {
-      give_up(Error(ExitCode::kUnavailable, std::string(call) + " has not ended after " +
-                                                std::to_string(timeout_.count()) + " s (--comm-timeout)"));
+      fail(Error(ExitCode::kUnavailable, std::string(call) + " has not ended after " +
+                                             std::to_string(timeout_.count()) + " s (--comm-timeout)"));
     }
     std::this_thread::yield();
     check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
@@ -123,14 +124,14 @@ void NcclCommunicator::settle(ncclResult_t result, const char* call) {
   check(result, call);
 }
 
-void NcclCommunicator::give_up(const Error& error) {
-  abort(error.what());
+void NcclCommunicator::fail(const Error& error) {
+  failure_ = error;
   throw Error(error);
 }
 
 // NCCL's own abort has been seen to hang with ranks that have died. The process then ends without more ado:
 // exit handlers and destructors would wait for the GPU, which waits for those ranks.
-void NcclCommunicator::abort(const std::string& reason) {
+void NcclCommunicator::abort() {
   if (handle_ == nullptr) {
     return;
   }
@@ -143,10 +144,11 @@ void NcclCommunicator::abort(const std::string& reason) {
   if (end.wait_for(kAbortTimeout) == std::future_status::ready) {
     return;
   }
-  std::cerr << "convnet: rank " + std::to_string(rank_) + ": " + reason +
+  std::cerr << "convnet: rank " + std::to_string(rank_) + ": " +
+                   (failure_ ? failure_->what() : "an error ends this rank") +
                    "; and ncclCommAbort has not ended after " + std::to_string(kAbortTimeout.count()) + " s\n"
             << std::flush;
-  std::_Exit(static_cast<int>(ExitCode::kUnavailable));
+  std::_Exit(static_cast<int>(failure_ ? failure_->code() : ExitCode::kInternal));
 }
 
 void NcclCommunicator::wait(cudaStream_t compute) {
@@ -156,14 +158,13 @@ void NcclCommunicator::wait(cudaStream_t compute) {
     ncclResult_t result = ncclSuccess;
     check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
     if (result != ncclSuccess && result != ncclInProgress) {
-      give_up(
-          Error(ExitCode::kInternal, "NCCL failed on the way: " + std::string(ncclGetErrorString(result)) +
-                                         " (" + ncclGetLastError(handle_) + ")"));
+      fail(Error(ExitCode::kInternal, "NCCL failed on the way: " + std::string(ncclGetErrorString(result)) +
+                                          " (" + ncclGetLastError(handle_) + ")"));
     }
     if (waited.seconds() > static_cast<double>(timeout_.count())) {
-      give_up(Error(ExitCode::kUnavailable,
-                    "rank " + std::to_string(rank_) + " has waited " + std::to_string(timeout_.count()) +
-                        " s in NCCL's all-reduce (--comm-timeout): another rank has ended or hangs"));
+      fail(Error(ExitCode::kUnavailable,
+                 "rank " + std::to_string(rank_) + " has waited " + std::to_string(timeout_.count()) +
+                     " s in NCCL's all-reduce (--comm-timeout): another rank has ended or hangs"));
     }
     std::this_thread::yield();
     status = cudaStreamQuery(compute);

@@ -3,7 +3,7 @@
 #include <nccl.h>
 
 #include <chrono>
-#include <string>
+#include <optional>
 
 #include "compute/cuda/device_communicator.hpp"
 #include "convnet/error.hpp"
@@ -15,7 +15,10 @@ class NcclCommunicator final : public DeviceCommunicator {
  public:
   // Throws Error (kUnavailable) if not all ranks are there after `timeout`.
   NcclCommunicator(Communicator& world, std::chrono::seconds timeout, const Registration& registration);
+  // Graphs that its sums are part of must be gone.
   ~NcclCommunicator() override;
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   // Throws Error (kUnavailable) if other ranks let this one wait for longer than the timeout, and Error
   // (kInternal) if NCCL reports an error meanwhile. The communicator is useless afterwards.
@@ -29,15 +32,17 @@ class NcclCommunicator final : public DeviceCommunicator {
   void connect(Communicator& world);
   // Waits for a call that has only begun.
   void settle(ncclResult_t result, const char* call);
-  // Gives the communicator up, in bounded time, and throws.
-  [[noreturn]] void give_up(const Error& error);
-  void abort(const std::string& reason);
+  // Throws `error`, and remembers it as what the communicator is to be given up for.
+  [[noreturn]] void fail(const Error& error);
+  // Gives the communicator up, in bounded time.
+  void abort();
 
   int rank_;
   int size_;
   std::chrono::seconds timeout_;
   ncclComm_t handle_ = nullptr;
   void* registration_ = nullptr;
+  std::optional<Error> failure_;
 };
 
 }  // namespace convnet::cuda

@@ -22,12 +22,6 @@ struct StepKind {
 // make what they need; the second is captured; from then on each step is one launch.
 class StepGraphs {
  public:
-  StepGraphs() = default;
-  // Waits for what is queued: a graph must not go while it runs.
-  ~StepGraphs() { cudaDeviceSynchronize(); }
-  StepGraphs(const StepGraphs&) = delete;
-  StepGraphs& operator=(const StepGraphs&) = delete;
-
   // Runs a step that `queue` queues on `stream` and on streams that fork from it and join it again.
   void run(cudaStream_t stream, const StepKind& kind, const std::function<void()>& queue);
 

@@ -18,10 +18,12 @@ using testing::HasSubstr;
 
 class NcclFailures : public testing::Test {
  protected:
+  static constexpr int kLong = 60;  // seconds, for what is not to be a matter of time
+
   // The error that training on all ranks ends with.
-  Error error_of_training() {
+  Error error_of_training(int comm_timeout) {
     try {
-      train({.comm_timeout = 1}, {}, world_);
+      train({.comm_timeout = comm_timeout}, {}, world_);
     } catch (const Error& error) {
       return error;
     }
@@ -48,12 +50,12 @@ class NcclFailures : public testing::Test {
 };
 
 TEST_F(NcclFailures, LeaveNothingBehindWhereThereAreNone) {
-  train({.comm_timeout = 60}, {}, world_);
+  train({.comm_timeout = kLong}, {}, world_);
 }
 
 TEST_F(NcclFailures, SayWhoIsMissingWhereAndWhatToSetIfTheRanksDoNotFindOneAnother) {
   standin::stall("ncclCommInitRankConfig");
-  const Error error = error_of_training();
+  const Error error = error_of_training(1);
   standin::end_stall("ncclCommInitRankConfig");
   EXPECT_EQ(error.code(), ExitCode::kUnavailable);
   EXPECT_THAT(error.what(), HasSubstr("NCCL did not connect ranks 0 to " + std::to_string(world_.size() - 1) +
@@ -65,16 +67,16 @@ TEST_F(NcclFailures, SayWhoIsMissingWhereAndWhatToSetIfTheRanksDoNotFindOneAnoth
 
 TEST_F(NcclFailures, SayThatASumWaitedInVain) {
   standin::stall("ncclAllReduce");
-  const Error error = error_of_training();
+  const Error error = error_of_training(2);
   standin::end_stall("ncclAllReduce");
   EXPECT_EQ(error.code(), ExitCode::kUnavailable);
   EXPECT_THAT(error.what(),
-              HasSubstr("rank " + std::to_string(world_.rank()) + " has waited 1 s in NCCL's all-reduce"));
+              HasSubstr("rank " + std::to_string(world_.rank()) + " has waited 2 s in NCCL's all-reduce"));
 }
 
 TEST_F(NcclFailures, PassOnWhatNcclReportsOnTheWay) {
   setenv("CONVNET_STANDIN_ASYNC_ERROR", "2", 1);
-  const Error error = error_of_training();
+  const Error error = error_of_training(kLong);
   unsetenv("CONVNET_STANDIN_ASYNC_ERROR");
   EXPECT_EQ(error.code(), ExitCode::kInternal);
   EXPECT_THAT(error.what(), HasSubstr(ncclGetErrorString(ncclRemoteError)));
@@ -83,7 +85,7 @@ TEST_F(NcclFailures, PassOnWhatNcclReportsOnTheWay) {
 TEST_F(NcclFailures, GiveUpTheCommunicatorIfItCannotBeMadeUseful) {
   for (const char* call : {"ncclCommInitRankConfig", "ncclCommRegister", "ncclCommGetAsyncError"}) {
     standin::fail(call, 1);
-    EXPECT_THAT(error_of_training().what(), HasSubstr(std::string(call) + " failed: "));
+    EXPECT_THAT(error_of_training(kLong).what(), HasSubstr(std::string(call) + " failed: "));
     world_.barrier();
   }
 }

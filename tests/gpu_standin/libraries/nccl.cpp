@@ -135,6 +135,13 @@ void launch_all_reduce(const std::shared_ptr<Channel>& channel, const AllReduce&
   arguments.enqueue(stream, [=] { channel->all_reduce(request, send, receive); });
 }
 
+// The real library's teardown waits until every graph that captured its operations is gone.
+void require_no_graphs(const ncclComm& communicator, const char* call) {
+  if (communicator.was_captured && standin::live_objects()["cudaGraphExec_t"] > 0) {
+    standin::violation(std::string(call) + ": a graph lives that may hold the communicator's operations");
+  }
+}
+
 }  // namespace
 }  // namespace standin::libraries
 
@@ -282,7 +289,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
   return communicator->finalize();
 }
 
-// Waits for what is queued, as the real one does.
+// Waits for what is queued, as the real one does, which also waits, for ever, for graphs that hold its
+// operations.
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   if (standin::must_fail("ncclCommDestroy")) {
     return ncclSystemError;
@@ -292,6 +300,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   }
   standin::forbid_while_capturing("ncclCommDestroy");
   is_usable(communicator, "ncclCommDestroy", false);
+  require_no_graphs(*communicator, "ncclCommDestroy");
   const cudaError_t error = cudaDeviceSynchronize();
   standin::object_gone(kCommunicator, communicator);
   const std::unique_ptr<ncclComm> owned(communicator);
@@ -310,6 +319,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
     sleep_for_ever();
   }
   is_usable(communicator, "ncclCommAbort", true);
+  require_no_graphs(*communicator, "ncclCommAbort");
   communicator->abort();
   standin::end_stall("ncclAllReduce");  // its kernels stop waiting
   for (const auto& registration : communicator->registrations) {
@@ -372,6 +382,7 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
     return refuse(ncclInvalidArgument, "ncclAllReduce: a buffer is null");
   }
   ++all_reduce_calls();
+  communicator->was_captured = communicator->was_captured || standin::is_capturing(stream);
   const AllReduce request{communicator->next_call(), count, type, operation};
   ncclComm::Launch launch = [=, channel = communicator->channel()] {
     launch_all_reduce(channel, request, send, receive, stream);

@@ -50,6 +50,21 @@ class NcclAlone : public testing::Test {
   const std::vector<float> zeros_{0.0F, 0.0F, 0.0F};
 };
 
+TEST_F(NcclAlone, OutlivesTheGraphsThatHoldItsOperations) {
+  connect();
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(reduce(source_, target_), ncclSuccess);
+  cudaGraph_t captured = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &captured), cudaSuccess);
+  cudaGraphExec_t graph = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&graph, captured, 0), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(captured), cudaSuccess);
+  EXPECT_DEATH(ncclCommDestroy(communicator_), "ncclCommDestroy: a graph lives");
+  EXPECT_DEATH(ncclCommAbort(communicator_), "ncclCommAbort: a graph lives");
+  EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+  EXPECT_EQ(ncclCommDestroy(communicator_), ncclSuccess);
+}
+
 TEST_F(NcclAlone, StartsEveryThirdOperationOnlyOnceItIsPolled) {
   connect();
   EXPECT_EQ(reduce(source_, target_), ncclSuccess);

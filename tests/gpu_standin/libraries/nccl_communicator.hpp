@@ -87,6 +87,7 @@ struct ncclComm {
 
   const std::shared_ptr<standin::libraries::Channel>& channel() const { return channel_; }
 
+  bool was_captured = false;                         // some of its operations were
   std::vector<std::unique_ptr<char>> registrations;  // what ncclCommRegister's handles point to
 
  private:

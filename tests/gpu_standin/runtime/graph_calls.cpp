@@ -40,10 +40,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* handle) {
-  if (must_fail("cudaStreamEndCapture")) {
+  std::unique_ptr<Graph> graph;
+  if (must_fail("cudaStreamEndCapture")) {  // the capture has ended all the same
+    end_capture(stream_of(stream, "cudaStreamEndCapture"), graph);
+    *handle = nullptr;
     return finish(cudaErrorUnknown);
   }
-  std::unique_ptr<Graph> graph;
   const cudaError_t result = end_capture(stream_of(stream, "cudaStreamEndCapture"), graph);
   *handle = reinterpret_cast<cudaGraph_t>(graph.get());
   if (graph != nullptr) {
@@ -88,11 +90,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
     return finish(cudaErrorUnknown);
   }
   object_gone("cudaGraphExec_t", handle);
-  GraphExecution& execution = *reinterpret_cast<GraphExecution*>(handle);
-  if (is_pending(*execution.graph)) {
-    violation("cudaGraphExecDestroy: a launch of the graph is queued and unfinished");
-  }
-  execution = {};
+  *reinterpret_cast<GraphExecution*>(handle) = {};  // what has been launched goes on by itself
   return cudaSuccess;
 }
 

@@ -293,11 +293,6 @@ std::string pending_use(const Allocation& allocation) {
   return "";
 }
 
-bool is_pending(const Graph& graph) {
-  return std::ranges::any_of(engine().queued,
-                             [&](const auto& entry) { return entry.second->graph.get() == &graph; });
-}
-
 void touched(const Range& range) {
   engine().touched.push_back(range);
 }

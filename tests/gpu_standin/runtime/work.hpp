@@ -71,8 +71,6 @@ void wait_for_device(const char* call);
 
 // The name of the queued, unfinished work that refers to an allocation; empty if none does.
 std::string pending_use(const Allocation& allocation);
-// Whether a launch of the graph is queued and unfinished.
-bool is_pending(const Graph& graph);
 
 // A violation unless all that the piece refers to lives.
 void require_live_memory(const Piece& piece);
