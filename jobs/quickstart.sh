@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a trained network: installs what is missing, builds the program, converts data/ to an HDF5
-# file and trains on MNIST under mpirun. What is done already is not done again.
+# file and trains on MNIST under mpirun, with one rank for each GPU, or two on the CPU. What is done already is not done
+# again.
 #
 #   jobs/quickstart.sh [--no-install] [options of "convnet train"]
 #
@@ -14,9 +15,29 @@ convnet=$build/convnet
 output=$root/output
 data=$output/mnist.h5
 
-# One rank for each of two halves of the cores; one rank where there is a single core.
+# GPUs that the program can use: none where it was built without CUDA, or where the CPU is asked for.
+gpu_count() {
+  if [ ! -e "$build/libconvnet_cuda.so" ] || [[ " ${train_options[*]} " =~ \ --device(=|\ )cpu\  ]] ||
+    ! command -v nvidia-smi >/dev/null; then
+    echo 0
+  elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c . || true
+  else
+    nvidia-smi --list-gpus | grep -c '^GPU ' || true
+  fi
+}
+
+# One rank for each GPU. Without one, a rank for each of two halves of the cores, if there are two cores.
 rank_count() {
-  if [ "$(nproc)" -ge 2 ]; then echo 2; else echo 1; fi
+  local gpus
+  gpus=$(gpu_count)
+  if [ "$gpus" -gt 0 ]; then
+    echo "$gpus"
+  elif [ "$(nproc)" -ge 2 ]; then
+    echo 2
+  else
+    echo 1
+  fi
 }
 
 # A new build folder gets Ninja, where it is there, and no tests; an old one stays what it is.

@@ -71,6 +71,32 @@ TEST_F(CudaRanks, SumThroughTheHostWhatNcclSums) {
   }
 }
 
+TEST_F(CudaRanks, SumTheStatisticsOfBatchNormThroughTheHostToo) {
+  const Training one_step{.epochs = 1, .rows = 5};
+  const ModelState by_nccl = train({.deterministic = true}, one_step, world_, &world_).state;
+  const ModelState by_mpi =
+      train({.deterministic = true, .comm = CommLibrary::kMpi}, one_step, world_, &world_).state;
+  EXPECT_TRUE(all_within(by_mpi.buffers, judge::Doubles(by_nccl.buffers.begin(), by_nccl.buffers.end()),
+                         tolerance(world_.size(), 2.0)));
+}
+
+TEST_F(CudaRanks, SumAlsoWhatSomebodyHasReadBefore) {
+  const Network network = small_network();
+  const Dataset dataset = synthetic_dataset(network, 5, 1, 1);
+  const std::vector<std::int32_t> rows{0, 1, 2, 3, 4};
+  const auto replica = cuda_backend("any", {.buckets = 2}).make_replica({.network = network, .max_batch = 5});
+  replica->load(dataset);
+  replica->write_state(random_state(network, 1));
+  replica->forward_backward(rows, 1.0F);
+  const Floats own = replica->read_gradients();
+  replica->all_reduce_gradients(world_);
+  judge::Doubles expected;  // all ranks have the same rows
+  for (const float gradient : own) {
+    expected.push_back(static_cast<double>(gradient) * world_.size());
+  }
+  EXPECT_TRUE(all_within(replica->read_gradients(), expected, tolerances(world_.size(), absolute(own))));
+}
+
 TEST_F(CudaRanks, GiveTheSumOfTheLossesOfAllRanks) {
   const StepResult last = train({}, {}, world_).last;
   double sum = last.local_loss_sum;

@@ -74,11 +74,14 @@ TEST_F(NcclFailures, SayThatASumWaitedInVain) {
               HasSubstr("rank " + std::to_string(world_.rank()) + " has waited 2 s in NCCL's all-reduce"));
 }
 
-TEST_F(NcclFailures, PassOnWhatNcclReportsOnTheWay) {
-  setenv("CONVNET_STANDIN_ASYNC_ERROR", "2", 1);
+// Seen by whoever waits: here for the last step's results, after a graph's capture has called NCCL for the
+// fourth time.
+TEST_F(NcclFailures, PassOnWhatNcclReportsWhileResultsAreAwaited) {
+  setenv("CONVNET_STANDIN_ASYNC_ERROR", "4", 1);
   const Error error = error_of_training(kLong);
   unsetenv("CONVNET_STANDIN_ASYNC_ERROR");
   EXPECT_EQ(error.code(), ExitCode::kInternal);
+  EXPECT_THAT(error.what(), HasSubstr("NCCL failed on the way: "));
   EXPECT_THAT(error.what(), HasSubstr(ncclGetErrorString(ncclRemoteError)));
 }
 
