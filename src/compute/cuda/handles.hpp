@@ -50,7 +50,8 @@ using CublasHandle = Owned<cublasHandle_t, cublasDestroy_v2>;
 
 // A stream that never waits for the default stream.
 inline Stream make_stream() {
-  return make_handle<Stream>("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags, cudaStreamNonBlocking);
+  return make_handle<Stream>("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags,
+                             unsigned{cudaStreamNonBlocking});
 }
 
 // An event that only orders streams, and keeps no time.
