@@ -64,7 +64,8 @@ TrainOptions adamw_run() {
   return options;
 }
 
-// CONVNET_GOLDEN_STEPS, where it is set, ends every run after so many steps: for a GPU that is none, and slow.
+// CONVNET_GOLDEN_STEPS, where it is set, ends every run after so many steps: for a GPU that is none, and
+// slow.
 std::int64_t most_steps() {
   const char* const steps = std::getenv("CONVNET_GOLDEN_STEPS");
   return steps == nullptr ? std::numeric_limits<std::int64_t>::max() : std::stoll(steps);

@@ -107,11 +107,14 @@ Pass choose(cudnnHandle_t cudnn, const ConvolutionPlan& plan, const ConvBlock& b
                                                                       kMostAlgorithms, &count, found.data()),
         options.autotune ? chooser.measurement_name : chooser.heuristics_name);
   for (const Performance& candidate : std::span(found).first(static_cast<std::size_t>(count))) {
-    const bool is_allowed_math = allowed != CUDNN_FMA_MATH || candidate.mathType == CUDNN_FMA_MATH;
+    const bool needs_tensor_cores = candidate.mathType == CUDNN_TENSOR_OP_MATH ||
+                                    candidate.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
+    const bool is_allowed_math = allowed != CUDNN_FMA_MATH || !needs_tensor_cores;
     const bool is_repeatable = !options.deterministic || candidate.determinism == CUDNN_DETERMINISTIC;
     if (candidate.status == CUDNN_STATUS_SUCCESS && candidate.memory <= kMostWorkspace && is_allowed_math &&
         is_repeatable) {
-      return {describe_convolution(block, candidate.mathType), candidate.algo, candidate.memory};
+      const cudnnMathType_t math = allowed == CUDNN_FMA_MATH ? allowed : candidate.mathType;
+      return {describe_convolution(block, math), candidate.algo, candidate.memory};
     }
   }
   throw Error(ExitCode::kUnavailable,
