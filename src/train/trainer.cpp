@@ -79,7 +79,7 @@ TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world)
 
 BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world,
                              const MpiCommunicator& node) {
-  const BackendChoice choice = agree_on_backend(
+  BackendChoice choice = agree_on_backend(
       options.device, options.cuda.share_gpu ? GpuSharing::kAllowed : GpuSharing::kForbidden, world, node);
   together(world, [&] { check_options_of(choice, options); });
   return choice;
