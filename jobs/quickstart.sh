@@ -21,7 +21,7 @@ gpu_count() {
     ! command -v nvidia-smi >/dev/null; then
     echo 0
   elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-    tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c . || true
+    tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c '^[0-9GM]' || true
   else
     nvidia-smi --list-gpus | grep -c '^GPU ' || true
   fi

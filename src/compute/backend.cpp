@@ -22,7 +22,7 @@ BackendChoice choose_gpu(int local_rank, const std::string& reason) {
   return {Device::kCuda, fmt::format("{}: {}", reason, gpu.name), gpu.libraries, gpu};
 }
 
-// A rank by its number and its GPU, by which no two ranks may be the same.
+// Throws on every rank if two of them have the same GPU.
 void require_own_gpus(Communicator& world, const MpiCommunicator& node, const GpuFacts& gpu) {
   const std::vector<std::string> uuids = world.all_gather(gpu.uuid);
   std::map<std::string, std::size_t> owners;

@@ -17,7 +17,7 @@ Error unavailable(const std::string& text) {
 // The libraries take seconds to load: where there is no driver they need not.
 void require_driver() {
   if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
-    throw unavailable("no NVIDIA driver is installed here: libcuda.so.1 was not found");
+    throw unavailable(std::string("no NVIDIA driver could be loaded: ") + dlerror());
   }
 }
 

@@ -33,7 +33,7 @@ struct EvalResult {
 //
 // Gradients are sums over samples times gradient_scale. With scale = 1 / (samples of all ranks in the step)
 // their sum over ranks is the gradient of the mean loss, exact also where ranks have different numbers of
-// samples.
+// samples; a back end may tell from it that they have equally many.
 class Replica {
  public:
   virtual ~Replica() = default;

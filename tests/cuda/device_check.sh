@@ -9,7 +9,7 @@
 #
 #   facts          GPU, driver, compiler, libraries, processor
 #   build          configure and build for this GPU alone, with tests; convert the data (goes on beside facts)
-#   tests          ctest -L cuda with REQUIRE_GPU=1, without those on the stand-in
+#   tests          ctest -L gpu with REQUIRE_GPU=1
 #   golden         the losses that PyTorch recorded, step by step, on the GPU
 #   seed           the tutorial's run: test images read rightly after each epoch, beside PyTorch's
 #   deterministic  the same run twice, bit for bit; and launched as CUDA graphs and one by one, bit for bit

@@ -12,6 +12,7 @@
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
 #include "compute/backend.hpp"
+#include "convnet/error.hpp"
 #include "golden/golden.hpp"
 #include "temporary_folder.hpp"
 #include "train/trainer.hpp"
@@ -102,7 +103,18 @@ std::vector<nlohmann::json> read_events(const std::filesystem::path& log, const 
 
 class Fidelity : public testing::Test {
  protected:
+  // On the GPU where there is one for each rank, else on the CPU.
+  Device device() {
+    try {
+      const auto node = MpiCommunicator::of_node(world_);
+      return agree_on_backend(Device::kAuto, GpuSharing::kForbidden, world_, node).device;
+    } catch (const Error&) {
+      return Device::kCpu;
+    }
+  }
+
   MpiCommunicator world_;
+  Device device_ = device();
 };
 
 TEST_F(Fidelity, EveryLossAndTestResultIsPyTorchs) {
@@ -112,6 +124,7 @@ TEST_F(Fidelity, EveryLossAndTestResultIsPyTorchs) {
     const TemporaryFolder folder;
     TrainOptions options = reference.options;
     options.data = CONVNET_MNIST;
+    options.device = device_;
     options.threads = 1;
     options.log_steps = true;
     options.log = folder / "log.jsonl";
@@ -153,7 +166,8 @@ TEST_F(Fidelity, TheFirstGradientIsPyTorchs) {
   const StateLayout layout(network);
   for (const Reference& reference : references(world_.size())) {
     SCOPED_TRACE(reference.name);
-    const auto replica = make_replica(choose_backend(Device::kAuto, world_.rank()), {.network = network});
+    const auto replica =
+        make_replica(choose_backend(device_, MpiCommunicator::of_node(world_).rank()), {.network = network});
     replica->load(mnist);
     replica->write_state(initial_state(network, 0));
     const Sampler sampler({.sample_count = 60000, .rank = world_.rank(), .world_size = world_.size()});
@@ -192,6 +206,7 @@ TEST_F(Fidelity, TheStateAfterSomeStepsIsPyTorchs) {
       SCOPED_TRACE(reference.name + " after " + std::to_string(distance.step) + " steps");
       TrainOptions options = reference.options;
       options.data = CONVNET_MNIST;
+      options.device = device_;
       options.threads = 1;
       options.max_steps = distance.step;
       Trainer trainer(options, world_);

@@ -48,15 +48,21 @@ template <class Performance>
 struct Chooser {
   const char* heuristics_name;
   const char* measurement_name;
+  const char* workspace_name;
   // Fill candidates, best first, and say how many there are.
   cudnnStatus_t (*heuristics)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t, int, int*,
                               Performance*);
   cudnnStatus_t (*measurement)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t, int, int*,
                                Performance*);
+  // What an algorithm needs with the descriptor that it is to run with.
+  cudnnStatus_t (*workspace)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t,
+                             decltype(Performance::algo), std::size_t*);
 };
 
 constexpr Chooser<cudnnConvolutionFwdAlgoPerf_t> kForward{
-    "cudnnGetConvolutionForwardAlgorithm_v7", "cudnnFindConvolutionForwardAlgorithm",
+    "cudnnGetConvolutionForwardAlgorithm_v7",
+    "cudnnFindConvolutionForwardAlgorithm",
+    "cudnnGetConvolutionForwardWorkspaceSize",
     [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
        int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
       return cudnnGetConvolutionForwardAlgorithm_v7(cudnn, plan.x.get(), plan.weights.get(), descriptor,
@@ -66,10 +72,17 @@ constexpr Chooser<cudnnConvolutionFwdAlgoPerf_t> kForward{
        int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
       return cudnnFindConvolutionForwardAlgorithm(cudnn, plan.x.get(), plan.weights.get(), descriptor,
                                                   plan.y.get(), most, count, found);
+    },
+    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
+       cudnnConvolutionFwdAlgo_t algorithm, std::size_t* bytes) {
+      return cudnnGetConvolutionForwardWorkspaceSize(cudnn, plan.x.get(), plan.weights.get(), descriptor,
+                                                     plan.y.get(), algorithm, bytes);
     }};
 
 constexpr Chooser<cudnnConvolutionBwdFilterAlgoPerf_t> kWeightGradient{
-    "cudnnGetConvolutionBackwardFilterAlgorithm_v7", "cudnnFindConvolutionBackwardFilterAlgorithm",
+    "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+    "cudnnFindConvolutionBackwardFilterAlgorithm",
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize",
     [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
        int* count, cudnnConvolutionBwdFilterAlgoPerf_t* found) {
       return cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnn, plan.x.get(), plan.y.get(), descriptor,
@@ -79,10 +92,17 @@ constexpr Chooser<cudnnConvolutionBwdFilterAlgoPerf_t> kWeightGradient{
        int* count, cudnnConvolutionBwdFilterAlgoPerf_t* found) {
       return cudnnFindConvolutionBackwardFilterAlgorithm(cudnn, plan.x.get(), plan.y.get(), descriptor,
                                                          plan.weights.get(), most, count, found);
+    },
+    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
+       cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
+      return cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnn, plan.x.get(), plan.y.get(), descriptor,
+                                                            plan.weights.get(), algorithm, bytes);
     }};
 
 constexpr Chooser<cudnnConvolutionBwdDataAlgoPerf_t> kDataGradient{
-    "cudnnGetConvolutionBackwardDataAlgorithm_v7", "cudnnFindConvolutionBackwardDataAlgorithm",
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+    "cudnnFindConvolutionBackwardDataAlgorithm",
+    "cudnnGetConvolutionBackwardDataWorkspaceSize",
     [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
        int* count, cudnnConvolutionBwdDataAlgoPerf_t* found) {
       return cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnn, plan.weights.get(), plan.y.get(), descriptor,
@@ -92,10 +112,15 @@ constexpr Chooser<cudnnConvolutionBwdDataAlgoPerf_t> kDataGradient{
        int* count, cudnnConvolutionBwdDataAlgoPerf_t* found) {
       return cudnnFindConvolutionBackwardDataAlgorithm(cudnn, plan.weights.get(), plan.y.get(), descriptor,
                                                        plan.x.get(), most, count, found);
+    },
+    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
+       cudnnConvolutionBwdDataAlgo_t algorithm, std::size_t* bytes) {
+      return cudnnGetConvolutionBackwardDataWorkspaceSize(cudnn, plan.weights.get(), plan.y.get(), descriptor,
+                                                          plan.x.get(), algorithm, bytes);
     }};
 
-// The best candidate that works, fits into the workspace, uses no other math than is allowed and, where asked
-// for, gives the same bits again.
+// The best candidate that works with the math that is allowed, fits into the workspace and, where asked for,
+// gives the same bits again.
 template <class Pass, class Performance>
 Pass choose(cudnnHandle_t cudnn, const ConvolutionPlan& plan, const ConvBlock& block,
             const CudaOptions& options, const Chooser<Performance>& chooser) {
@@ -107,14 +132,20 @@ Pass choose(cudnnHandle_t cudnn, const ConvolutionPlan& plan, const ConvBlock& b
                                                                       kMostAlgorithms, &count, found.data()),
         options.autotune ? chooser.measurement_name : chooser.heuristics_name);
   for (const Performance& candidate : std::span(found).first(static_cast<std::size_t>(count))) {
-    const bool needs_tensor_cores = candidate.mathType == CUDNN_TENSOR_OP_MATH ||
-                                    candidate.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
-    const bool is_allowed_math = allowed != CUDNN_FMA_MATH || !needs_tensor_cores;
-    const bool is_repeatable = !options.deterministic || candidate.determinism == CUDNN_DETERMINISTIC;
-    if (candidate.status == CUDNN_STATUS_SUCCESS && candidate.memory <= kMostWorkspace && is_allowed_math &&
-        is_repeatable) {
-      const cudnnMathType_t math = allowed == CUDNN_FMA_MATH ? allowed : candidate.mathType;
-      return {describe_convolution(block, math), candidate.algo, candidate.memory};
+    if (candidate.status != CUDNN_STATUS_SUCCESS ||
+        (options.deterministic && candidate.determinism != CUDNN_DETERMINISTIC)) {
+      continue;
+    }
+    Pass pass{describe_convolution(block, allowed == CUDNN_FMA_MATH ? allowed : candidate.mathType),
+              candidate.algo, 0};
+    const cudnnStatus_t status =
+        chooser.workspace(cudnn, plan, pass.descriptor.get(), pass.algorithm, &pass.workspace_bytes);
+    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
+      continue;
+    }
+    check(status, chooser.workspace_name);
+    if (pass.workspace_bytes <= kMostWorkspace) {
+      return pass;
     }
   }
   throw Error(ExitCode::kUnavailable,

@@ -34,6 +34,20 @@ struct LoadedSplit {
   DeviceArray<std::int32_t> labels;
 };
 
+// Keeps the host a few steps ahead of the device at most: a launch that finds the device's queue full would
+// block where no deadline for other ranks is looked at.
+class StepPace {
+ public:
+  StepPace() { std::ranges::generate(done_, make_event); }
+
+  // The event of some steps ago, to be waited for, and then recorded at the end of this one.
+  cudaEvent_t next() { return done_.at(count_++ % done_.size()).get(); }
+
+ private:
+  std::array<Event, 8> done_;
+  std::size_t count_ = 0;
+};
+
 // T is the type of activations. A step is only noted down until it is complete, so that all of it can be one
 // launch of a captured graph: forward_backward and all_reduce_gradients are queued by update(), or by
 // whatever asks for their results before.
@@ -74,6 +88,7 @@ class CudaReplica final : public Replica {
   void queue_update(const UpdateRule& rule);
   void keep_moments(std::size_t count);
 
+  void wait(cudaEvent_t event);
   void wait();
   template <class Value>
   std::vector<Value> download(const Value* values, std::size_t count);
@@ -103,6 +118,8 @@ class CudaReplica final : public Replica {
   StepGraphs graphs_;  // behind the communicator, whose sums they hold: so they go first, as NCCL wants it
   Due due_;
   bool is_alone_ = true;  // the last step was summed over one rank
+  StepPace pace_;
+  Event all_done_;
 };
 
 template <class T>
@@ -121,7 +138,8 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
       score_(1),
       staging_(std::max(parameters_.bytes(), sizeof(Score))),
       device_network_(context_, network_, max_batch_, layout_,
-                      {parameters_.data(), gradients_.data(), buffers_.data()}) {
+                      {parameters_.data(), gradients_.data(), buffers_.data()}),
+      all_done_(make_event()) {
   clear(stream(), gradients_.data(), gradients_.size());
   clear(stream(), score_.data(), 1);
 }
@@ -137,6 +155,7 @@ void CudaReplica<T>::announce_rows(std::span<const std::int32_t> rows) {
   queue_due();
   announced_ = rows;
   announced_rows_.set(stream(), rows);
+  wait();
 }
 
 template <class T>
@@ -149,6 +168,7 @@ void CudaReplica<T>::forward_backward(std::span<const std::int32_t> rows, float 
     on_device = announced_rows_.data() + (rows.data() - announced_.data());
   } else {
     other_rows_.set(stream(), rows);
+    wait();
     on_device = other_rows_.data();
   }
   if (batch_norm_world_ != nullptr) {
@@ -183,10 +203,18 @@ void CudaReplica<T>::connect(Communicator& communicator) {
   }
 }
 
+// The same on all ranks, as NCCL wants it of sums that are captured: only steps in which all ranks have
+// equally many samples are.
 template <class T>
 bool CudaReplica<T>::is_captured() const {
-  return context_.options.graph != CudaGraph::kOff && due_.batch > 0 &&
-         (communicator_ == nullptr || communicator_->can_be_captured());
+  if (context_.options.graph == CudaGraph::kOff || due_.batch == 0) {
+    return false;
+  }
+  if (communicator_ == nullptr) {
+    return true;
+  }
+  const std::int64_t samples = std::llround(1.0 / static_cast<double>(due_.record.gradient_scale));
+  return communicator_->can_be_captured() && samples == std::int64_t{due_.batch} * world_->size();
 }
 
 // Queues what is due, piece by piece: the results of a step are wanted before its update.
@@ -249,18 +277,22 @@ void CudaReplica<T>::update(const UpdateRule& rule) {
   keep_moments(static_cast<std::size_t>(rule.moments()));
   StepRecord record = due_.record;
   record.update = update_terms(rule);
-  if (!due_.step || !due_.sum || !is_captured()) {
+  if (due_.step && due_.sum && is_captured()) {
+    const Due due = std::exchange(due_, {});
+    set_record(stream(), record_.data(), record);
+    graphs_.run(stream(), {due.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov},
+                [&] {
+                  queue_step(due.batch, true);
+                  queue_update(rule);
+                });
+  } else {
     queue_due();
     set_record(stream(), record_.data(), record);
     queue_update(rule);
-    return;
   }
-  const Due due = std::exchange(due_, {});
-  set_record(stream(), record_.data(), record);
-  graphs_.run(stream(), {due.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov}, [&] {
-    queue_step(due.batch, true);
-    queue_update(rule);
-  });
+  const cudaEvent_t step_done = pace_.next();
+  wait(step_done);
+  check(cudaEventRecord(step_done, stream()), "cudaEventRecord");
 }
 
 template <class T>
@@ -299,6 +331,7 @@ template <class T>
 EvalResult CudaReplica<T>::evaluate(std::span<const std::int32_t> rows) {
   queue_due();
   other_rows_.set(stream(), rows);
+  wait();
   clear(stream(), &score_.data()->test_loss_sum, 1);
   clear(stream(), &score_.data()->test_correct, 1);
   for (std::size_t first = 0; first < rows.size(); first += static_cast<std::size_t>(max_batch_)) {
@@ -342,6 +375,7 @@ void CudaReplica<T>::write_state(const ModelState& state) {
   }
   const Score score{.steps = state.steps};
   upload(stream(), std::span(&score, 1), score_.data());
+  wait();
 }
 
 template <class T>
@@ -351,12 +385,19 @@ std::vector<float> CudaReplica<T>::read_gradients() {
 }
 
 template <class T>
-void CudaReplica<T>::wait() {
+void CudaReplica<T>::wait(cudaEvent_t event) {
   if (communicator_ != nullptr) {
-    communicator_->wait(stream());
+    communicator_->wait(event);
   } else {
-    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+    check(cudaEventSynchronize(event), "cudaEventSynchronize");
   }
+}
+
+// Waits for all that is queued.
+template <class T>
+void CudaReplica<T>::wait() {
+  check(cudaEventRecord(all_done_.get(), stream()), "cudaEventRecord");
+  wait(all_done_.get());
 }
 
 template <class T>

@@ -14,8 +14,6 @@ using PoolingDescriptor = Owned<cudnnPoolingDescriptor_t, cudnnDestroyPoolingDes
 
 constexpr float kOne = 1.0F;
 constexpr float kZero = 0.0F;
-constexpr double kEpsilon = 1e-5;
-constexpr double kMomentum = 0.1;
 
 ActivationDescriptor describe_relu() {
   auto descriptor =
@@ -117,8 +115,8 @@ void CudnnNormReluPool<T>::forward(int batch, T* x, T* y, DeviceCommunicator* /*
   add_bias(of, x);
   check(cudnnBatchNormalizationForwardTraining(
             cudnn_, CUDNN_BATCHNORM_SPATIAL, &kOne, &kZero, of.x.get(), x, of.x.get(), normalised_.data(),
-            of.channels.get(), tensors_.gamma, tensors_.beta, kMomentum, tensors_.running_mean,
-            tensors_.running_var, kEpsilon, saved_mean_.data(), saved_inverse_deviation_.data()),
+            of.channels.get(), tensors_.gamma, tensors_.beta, kNormMomentum, tensors_.running_mean,
+            tensors_.running_var, kNormEpsilon, saved_mean_.data(), saved_inverse_deviation_.data()),
         "cudnnBatchNormalizationForwardTraining");
   relu_pool(of, y);
   pooled_ = y;
@@ -131,7 +129,7 @@ void CudnnNormReluPool<T>::infer(int batch, T* x, T* y) {
   check(cudnnBatchNormalizationForwardInference(cudnn_, CUDNN_BATCHNORM_SPATIAL, &kOne, &kZero, of.x.get(), x,
                                                 of.x.get(), normalised_.data(), of.channels.get(),
                                                 tensors_.gamma, tensors_.beta, tensors_.running_mean,
-                                                tensors_.running_var, kEpsilon),
+                                                tensors_.running_var, kNormEpsilon),
         "cudnnBatchNormalizationForwardInference");
   relu_pool(of, y);
 }
@@ -147,10 +145,11 @@ const T* CudnnNormReluPool<T>::backward(int batch, T* x, const T* dy, DeviceComm
                                 gradient_.data(), of.x.get(), normalised_.data(), &kZero, of.x.get(),
                                 gradient_.data()),
         "cudnnActivationBackward");
-  check(cudnnBatchNormalizationBackward(
-            cudnn_, CUDNN_BATCHNORM_SPATIAL, &kOne, &kZero, &kOne, &kZero, of.x.get(), x, of.x.get(),
-            gradient_.data(), of.x.get(), normalised_.data(), of.channels.get(), tensors_.gamma,
-            tensors_.dgamma, tensors_.dbeta, kEpsilon, saved_mean_.data(), saved_inverse_deviation_.data()),
+  check(cudnnBatchNormalizationBackward(cudnn_, CUDNN_BATCHNORM_SPATIAL, &kOne, &kZero, &kOne, &kZero,
+                                        of.x.get(), x, of.x.get(), gradient_.data(), of.x.get(),
+                                        normalised_.data(), of.channels.get(), tensors_.gamma,
+                                        tensors_.dgamma, tensors_.dbeta, kNormEpsilon, saved_mean_.data(),
+                                        saved_inverse_deviation_.data()),
         "cudnnBatchNormalizationBackward");
   return normalised_.data();
 }

@@ -28,9 +28,9 @@ class DeviceCommunicator {
   // What `compute` gets from now on comes after all sums started so far.
   void finish(cudaStream_t compute) { order(stream_.get(), finished_.get(), compute); }
 
-  // Waits until `compute` has done all it was given. Throws Error if that depends on other ranks and they do
-  // not come, or if communication fails meanwhile.
-  virtual void wait(cudaStream_t compute) = 0;
+  // Waits for an event. Throws Error if that depends on other ranks and they do not come, or if communication
+  // fails meanwhile.
+  virtual void wait(cudaEvent_t event) = 0;
 
   // Whether sums can be part of a captured graph.
   virtual bool can_be_captured() const = 0;

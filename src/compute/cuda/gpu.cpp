@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "compute/cuda/check.hpp"
 #include "compute/cuda/flat_kernels.hpp"
@@ -61,14 +62,22 @@ void require_code_for(const cudaDeviceProp& properties) {
                       ", for which this program has no code: it was built for " CONVNET_CUDA_ARCHITECTURES
                       " (CMAKE_CUDA_ARCHITECTURES sets them)");
   }
+  if (result == cudaErrorUnsupportedPtxVersion) {
+    throw unavailable("the NVIDIA driver is too old to compile this program's code for " +
+                      std::string(properties.name));
+  }
   check(result, "cudaFuncGetAttributes");
 }
 
+// As nvidia-smi prints it: GPU- and groups of 8, 4, 4, 4 and 12 digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   static constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
   for (const char byte : uuid.bytes) {
     const auto value = static_cast<unsigned char>(byte);
+    if (text.size() == 12 || text.size() == 17 || text.size() == 22 || text.size() == 27) {
+      text += '-';
+    }
     text += kDigits[value / 16];
     text += kDigits[value % 16];
   }
@@ -76,11 +85,10 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 }
 
 // Within a major version a library may be newer than the one compiled with, but not older.
-void require_at_least(const char* library, std::size_t loaded, std::size_t compiled) {
+void require_at_least(const char* library, int loaded, int compiled) {
   if (loaded < compiled) {
-    throw unavailable(std::string("the ") + library + " library loaded has version " +
-                      std::to_string(loaded) + ": expected at least " + std::to_string(compiled) +
-                      ", which this program was compiled with");
+    throw unavailable(std::string("the ") + library + " library loaded has version " + dotted(loaded) +
+                      ": expected at least " + dotted(compiled) + ", which this program was compiled with");
   }
 }
 
@@ -89,11 +97,10 @@ std::string libraries() {
   int nccl = 0;
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   check(ncclGetVersion(&nccl), "ncclGetVersion");
-  const std::size_t cudnn = cudnnGetVersion();
+  const auto cudnn = static_cast<int>(cudnnGetVersion());
   require_at_least("cuDNN", cudnn, CUDNN_VERSION);
-  require_at_least("NCCL", static_cast<std::size_t>(nccl), NCCL_VERSION_CODE);
-  return "CUDA " + cuda_version(runtime) + ", cuDNN " + dotted(static_cast<int>(cudnn)) + ", NCCL " +
-         dotted(nccl);
+  require_at_least("NCCL", nccl, NCCL_VERSION_CODE);
+  return "CUDA " + cuda_version(runtime) + ", cuDNN " + dotted(cudnn) + ", NCCL " + dotted(nccl);
 }
 
 }  // namespace

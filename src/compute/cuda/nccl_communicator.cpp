@@ -98,17 +98,23 @@ NcclCommunicator::~NcclCommunicator() {
     abort();
     return;
   }
+  cudaDeviceSynchronize();  // the last sums may still use what is registered
   if (registration_ != nullptr) {
     ncclCommDeregister(handle_, registration_);
   }
   ncclResult_t result = ncclCommFinalize(handle_);
-  while (result == ncclInProgress) {
+  const Stopwatch waited;
+  while (result == ncclInProgress && waited.seconds() < static_cast<double>(timeout_.count())) {
     std::this_thread::sleep_for(kPollInterval);
     if (ncclCommGetAsyncError(handle_, &result) != ncclSuccess) {
       break;
     }
   }
-  ncclCommDestroy(handle_);
+  if (result == ncclInProgress) {
+    abort();  // a rank that has gone without a word keeps the others waiting
+  } else {
+    ncclCommDestroy(handle_);
+  }
 }
 
 void NcclCommunicator::settle(ncclResult_t result, const char* call) {
@@ -151,9 +157,9 @@ void NcclCommunicator::abort() {
   std::_Exit(static_cast<int>(failure_ ? failure_->code() : ExitCode::kInternal));
 }
 
-void NcclCommunicator::wait(cudaStream_t compute) {
+void NcclCommunicator::wait(cudaEvent_t event) {
   const Stopwatch waited;
-  cudaError_t status = cudaStreamQuery(compute);
+  cudaError_t status = cudaEventQuery(event);
   while (status == cudaErrorNotReady) {
     ncclResult_t result = ncclSuccess;
     check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
@@ -167,9 +173,9 @@ void NcclCommunicator::wait(cudaStream_t compute) {
                      " s in NCCL's all-reduce (--comm-timeout): another rank has ended or hangs"));
     }
     std::this_thread::yield();
-    status = cudaStreamQuery(compute);
+    status = cudaEventQuery(event);
   }
-  check(status, "cudaStreamQuery");
+  check(status, "cudaEventQuery");
 }
 
 void NcclCommunicator::all_reduce_sum(float* values, std::size_t count) {

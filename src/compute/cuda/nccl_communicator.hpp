@@ -22,7 +22,7 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   // Throws Error (kUnavailable) if other ranks let this one wait for longer than the timeout, and Error
   // (kInternal) if NCCL reports an error meanwhile. The communicator is useless afterwards.
-  void wait(cudaStream_t compute) override;
+  void wait(cudaEvent_t event) override;
   bool can_be_captured() const override { return true; }
 
  private:

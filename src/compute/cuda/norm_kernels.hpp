@@ -12,6 +12,9 @@
 
 namespace convnet::cuda {
 
+constexpr double kNormEpsilon = 1e-5;  // PyTorch's defaults
+constexpr double kNormMomentum = 0.1;
+
 // Where sums over a batch lie in device memory: `parts` times 2 C doubles, two for each channel (first all C
 // of one kind, then all C of the other), which together make the whole, and how many values a channel went
 // in.

@@ -7,8 +7,6 @@ namespace {
 
 constexpr int kWarps = kBlockSize / kWarpSize;
 constexpr int kRun = 64;  // values that a lane adds up in float
-constexpr double kEpsilon = 1e-5;
-constexpr double kMomentum = 0.1;
 
 struct Pair {
   double first;
@@ -150,7 +148,7 @@ __global__ void set_statistics_kernel(ChannelSums sums, NormArrays arrays) {
   const double spread = total.second - total.first * mean;
   const double variance = spread < 0.0 ? 0.0 : spread / count;  // below 0 by rounding alone; NaN stays
   const double unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
-  const double inverse_deviation = 1.0 / sqrt(variance + kEpsilon);
+  const double inverse_deviation = 1.0 / sqrt(variance + kNormEpsilon);
   const double scale = arrays.gamma[c] * inverse_deviation;
   const double mean_with_bias = mean + arrays.bias[c];
   arrays.mean[c] = static_cast<float>(mean);
@@ -159,15 +157,15 @@ __global__ void set_statistics_kernel(ChannelSums sums, NormArrays arrays) {
   // The bias goes in and out again: a NaN in it must come through.
   arrays.shift[c] = static_cast<float>(arrays.beta[c] - (mean_with_bias - arrays.bias[c]) * scale);
   arrays.running_mean[c] =
-      static_cast<float>((1.0 - kMomentum) * arrays.running_mean[c] + kMomentum * mean_with_bias);
+      static_cast<float>((1.0 - kNormMomentum) * arrays.running_mean[c] + kNormMomentum * mean_with_bias);
   arrays.running_var[c] =
-      static_cast<float>((1.0 - kMomentum) * arrays.running_var[c] + kMomentum * unbiased);
+      static_cast<float>((1.0 - kNormMomentum) * arrays.running_var[c] + kNormMomentum * unbiased);
 }
 
 __global__ void set_inference_scale_kernel(NormArrays arrays) {
   const std::int64_t c = global_index();
   if (c < arrays.channels) {
-    const double scale = arrays.gamma[c] / sqrt(arrays.running_var[c] + kEpsilon);
+    const double scale = arrays.gamma[c] / sqrt(arrays.running_var[c] + kNormEpsilon);
     const double mean = static_cast<double>(arrays.running_mean[c]) - arrays.bias[c];
     arrays.scale[c] = static_cast<float>(scale);
     arrays.shift[c] = static_cast<float>(arrays.beta[c] - mean * scale);

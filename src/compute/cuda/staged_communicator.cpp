@@ -4,8 +4,8 @@
 
 namespace convnet::cuda {
 
-void StagedCommunicator::wait(cudaStream_t compute) {
-  check(cudaStreamSynchronize(compute), "cudaStreamSynchronize");
+void StagedCommunicator::wait(cudaEvent_t event) {
+  check(cudaEventSynchronize(event), "cudaEventSynchronize");
 }
 
 void StagedCommunicator::all_reduce_sum(float* values, std::size_t count) {

@@ -11,7 +11,7 @@ class StagedCommunicator final : public DeviceCommunicator {
  public:
   explicit StagedCommunicator(Communicator& world) : world_(world) {}
 
-  void wait(cudaStream_t compute) override;
+  void wait(cudaEvent_t event) override;
   bool can_be_captured() const override { return false; }
 
  private:

@@ -9,7 +9,7 @@
 
 namespace convnet::cuda {
 
-// Queues a copy of values from the host to device memory. Pageable memory may be used again at once.
+// Queues a copy of values from the host to device memory: they must stay as they are until it is done.
 template <class Value>
 void upload(cudaStream_t stream, std::span<const Value> values, Value* to) {
   if (!values.empty()) {

@@ -36,6 +36,15 @@ TEST_F(CudaRanks, GiveTheSameBitsWithAndWithoutAGraph) {
   }
 }
 
+// The last batch has one sample fewer on rank 0: none of its steps may be captured on some ranks alone.
+TEST_F(CudaRanks, GiveTheSameBitsWithAGraphWhereRanksHaveDifferentNumbersOfSamples) {
+  for (const std::size_t rows : {std::size_t{17}, std::size_t{15}}) {
+    const Training training{.epochs = 4, .rows = rows, .uneven = 1};
+    EXPECT_EQ(train({.deterministic = true}, training, world_).state,
+              train({.deterministic = true, .graph = CudaGraph::kOff}, training, world_).state);
+  }
+}
+
 // Where a bucket ends may change the order in which more than two ranks are added up.
 TEST_F(CudaRanks, GiveTheSameSumsInAnyNumberOfBuckets) {
   const Training one_step{.epochs = 1, .rows = 5};

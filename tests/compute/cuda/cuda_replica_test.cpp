@@ -5,7 +5,10 @@
 
 #include "compute/backend_test.hpp"
 #include "compute/cpu/cpu_replica.hpp"
+#include "compute/cuda/device_communicator.hpp"
+#include "compute/cuda/step_graphs.hpp"
 #include "compute/cuda/training.hpp"
+#include "compute/cuda/transfer.hpp"
 #include "compute/lone_communicator.hpp"
 #include "compute/network_tolerance.hpp"
 #include "convnet/error.hpp"
@@ -219,6 +222,33 @@ TEST_F(CudaReplica, HandsItsStateToTheCpuBackEndAndTakesItBack) {
   const auto back = cuda_backend("any", {}).make_replica({.network = training.network, .max_batch = 5});
   back->write_state(cpu->read_state());
   EXPECT_EQ(back->read_state(), state);
+}
+
+// With one GPU no replica needs NCCL: here it is made to do all that it does between several.
+TEST_F(CudaReplica, SumsOverOneRankByNcclQueuedAndCaptured) {
+  constexpr std::size_t kCount = 1000;
+  const cuda::Stream stream = cuda::make_stream();
+  const cuda::NcclArray<float> values(kCount);
+  const std::unique_ptr<cuda::DeviceCommunicator> communicator =
+      cuda::make_device_communicator(alone_, {}, {values.data(), values.bytes()});
+  cuda::StepGraphs graphs;
+  const Floats numbers = random_values(kCount, -1.0F, 1.0F, 1);
+  const cuda::Event done = cuda::make_event();
+  for (int step = 0; step < 4; ++step) {  // queued, captured, launched, launched
+    cuda::upload(stream.get(), std::span(numbers), values.data());
+    graphs.run(stream.get(), {.batch = 1}, [&] {
+      communicator->start_sum(stream.get(), values.data(), kCount / 2);
+      communicator->start_sum(stream.get(), values.data() + kCount / 2, kCount / 2);
+      communicator->finish(stream.get());
+    });
+    const cuda::PinnedArray<float> sums(kCount);
+    cuda::check(
+        cudaMemcpyAsync(sums.data(), values.data(), sums.bytes(), cudaMemcpyDeviceToHost, stream.get()),
+        "cudaMemcpyAsync");
+    cuda::check(cudaEventRecord(done.get(), stream.get()), "cudaEventRecord");
+    communicator->wait(done.get());
+    EXPECT_EQ(Floats(sums.data(), sums.data() + kCount), numbers);
+  }
 }
 
 TEST_F(CudaReplica, RefusesMoreBucketsThanTheNetworkHasLayers) {

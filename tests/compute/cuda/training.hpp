@@ -21,7 +21,8 @@ struct Training {
   UpdateRule rule{.learning_rate = 0.05};
   int epochs = 3;
   int batch = 5;
-  std::size_t rows = 17;  // of an epoch: the last batch is short
+  std::size_t rows = 17;   // of an epoch: the last batch is short
+  std::size_t uneven = 0;  // so many fewer on rank 0
   bool announces_rows = true;
   bool asks_each_step = false;  // for its result, before the update
 };
@@ -37,7 +38,7 @@ inline TrainingResult train(Replica& replica, const Training& training, Communic
   const Dataset dataset = synthetic_dataset(training.network, count, 3, 1);
   replica.load(dataset);
   replica.write_state(random_state(training.network, 1));
-  std::vector<std::int32_t> rows(training.rows);
+  std::vector<std::int32_t> rows(training.rows - (world.rank() == 0 ? training.uneven : 0));
   std::iota(rows.begin(), rows.end(), static_cast<std::int32_t>(training.rows) * world.rank());
   UpdateRule rule = training.rule;
   for (int epoch = 0; epoch < training.epochs; ++epoch) {
@@ -46,8 +47,9 @@ inline TrainingResult train(Replica& replica, const Training& training, Communic
     }
     for (std::size_t first = 0; first < rows.size(); first += static_cast<std::size_t>(training.batch)) {
       const std::size_t size = std::min(rows.size() - first, static_cast<std::size_t>(training.batch));
-      replica.forward_backward(std::span(rows).subspan(first, size),
-                               1.0F / static_cast<float>(size * static_cast<std::size_t>(world.size())));
+      auto samples = static_cast<double>(size);
+      world.all_reduce_sum(std::span(&samples, 1));
+      replica.forward_backward(std::span(rows).subspan(first, size), 1.0F / static_cast<float>(samples));
       replica.all_reduce_gradients(world);
       if (training.asks_each_step) {
         replica.result();

@@ -383,7 +383,7 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
   }
   ++all_reduce_calls();
   communicator->was_captured = communicator->was_captured || standin::is_capturing(stream);
-  const AllReduce request{communicator->next_call(), count, type, operation};
+  const AllReduce request{communicator->next_call(), count, type, operation, standin::is_capturing(stream)};
   ncclComm::Launch launch = [=, channel = communicator->channel()] {
     launch_all_reduce(channel, request, send, receive, stream);
   };

@@ -177,6 +177,9 @@ TEST(NcclDifference, NamesTheRanksAndTheirCounts) {
       "ncclAllReduce: rank 0 is at call 7 of 100 elements of type 7, operation 0, rank 2 at call 7 of 99 "
       "elements of type 7, operation 0");
   other = usual;
+  other.is_captured = true;
+  EXPECT_NE(difference({usual, other}), "");
+  other = usual;
   other.call = 8;
   EXPECT_NE(difference({usual, other}), "");
 }

@@ -26,11 +26,12 @@ bool is_mpi_running() {
 std::string text_of(const AllReduce& request) {
   return "call " + std::to_string(request.call) + " of " + std::to_string(request.count) +
          " elements of type " + std::to_string(request.type) + ", operation " +
-         std::to_string(request.operation);
+         std::to_string(request.operation) + (request.is_captured ? ", captured" : "");
 }
 
 bool is_same(const AllReduce& a, const AllReduce& b) {
-  return a.call == b.call && a.count == b.count && a.type == b.type && a.operation == b.operation;
+  return a.call == b.call && a.count == b.count && a.type == b.type && a.operation == b.operation &&
+         a.is_captured == b.is_captured;
 }
 
 // Rank 0 adds up, and gives all the same bits. By way of the heap: MPI then never touches device memory,
@@ -95,6 +96,7 @@ void Channel::require_agreement(const AllReduce& request) const {
   mine.count = request.count;
   mine.type = request.type;
   mine.operation = request.operation;
+  mine.is_captured = request.is_captured;
   std::vector<AllReduce> all(static_cast<std::size_t>(ranks_));
   check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, mpi_),
             "MPI_Allgather");

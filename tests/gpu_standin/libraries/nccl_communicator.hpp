@@ -20,6 +20,7 @@ struct AllReduce {
   std::size_t count = 0;
   ncclDataType_t type = ncclFloat32;
   ncclRedOp_t operation = ncclSum;
+  bool is_captured = false;  // which must be so on all ranks or on none
 };
 
 // What is wrong with what each rank (by its place) is about to do together: empty if it is the same. The real
