@@ -12,7 +12,9 @@
 #include "compute/cuda/flat_kernels.hpp"
 #include "compute/cuda/gather.hpp"
 #include "compute/cuda/gradient_buckets.hpp"
+#include "compute/cuda/loaded_split.hpp"
 #include "compute/cuda/step_graphs.hpp"
+#include "compute/cuda/step_pace.hpp"
 #include "compute/cuda/transfer.hpp"
 #include "convnet/error.hpp"
 
@@ -20,33 +22,6 @@ namespace convnet::cuda {
 namespace {
 
 constexpr std::size_t kTail = 2;  // behind the gradients: the step's loss sum and its correct predictions
-
-// A split of the data set, copied to device memory.
-struct LoadedSplit {
-  LoadedSplit(cudaStream_t stream, const SplitView& split)
-      : images(split.images.size()), labels(split.labels.size()) {
-    upload(stream, split.images, images.data());
-    upload(stream, split.labels, labels.data());
-  }
-  DeviceSplit view() const { return {images.data(), labels.data()}; }
-
-  DeviceArray<std::uint8_t> images;
-  DeviceArray<std::int32_t> labels;
-};
-
-// Keeps the host a few steps ahead of the device at most: a launch that finds the device's queue full would
-// block where no deadline for other ranks is looked at.
-class StepPace {
- public:
-  StepPace() { std::ranges::generate(done_, make_event); }
-
-  // The event of some steps ago, to be waited for, and then recorded at the end of this one.
-  cudaEvent_t next() { return done_.at(count_++ % done_.size()).get(); }
-
- private:
-  std::array<Event, 8> done_;
-  std::size_t count_ = 0;
-};
 
 // T is the type of activations. A step is only noted down until it is complete, so that all of it can be one
 // launch of a captured graph: forward_backward and all_reduce_gradients are queued by update(), or by
