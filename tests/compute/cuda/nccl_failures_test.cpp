@@ -74,6 +74,18 @@ TEST_F(NcclFailures, SayThatASumWaitedInVain) {
               HasSubstr("rank " + std::to_string(world_.rank()) + " has waited 2 s in NCCL's all-reduce"));
 }
 
+// Else a launch would block, where no deadline is looked at (the stand-in ends the program then).
+TEST_F(NcclFailures, AreNoticedBeforeTheQueueOfTheGpuIsFull) {
+  standin::stall("ncclAllReduce");
+  try {
+    train({.graph = CudaGraph::kOff, .comm_timeout = 2}, {.epochs = 20}, world_);
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has waited 2 s in NCCL's all-reduce"));
+  }
+  standin::end_stall("ncclAllReduce");
+}
+
 // Seen by whoever waits: here for the last step's results, after a graph's capture has called NCCL for the
 // fourth time.
 TEST_F(NcclFailures, PassOnWhatNcclReportsWhileResultsAreAwaited) {

@@ -174,8 +174,19 @@ const std::vector<Stream*>& all_streams() {
   return engine().streams;
 }
 
+// A GPU takes about a thousand launches; the next one blocks its caller until some are done. Behind a stalled
+// sum that is for ever.
+void require_room(const Piece& piece) {
+  constexpr std::size_t kMost = 1000;
+  if (engine().queued.size() >= kMost && is_stalled("ncclAllReduce")) {
+    violation("'" + *piece.what + "' would block for ever: " + std::to_string(kMost) +
+              " pieces of work are queued behind a stalled 'ncclAllReduce'");
+  }
+}
+
 std::shared_ptr<Node> append(Stream& stream, Piece piece, std::vector<std::shared_ptr<Node>> after,
                              std::shared_ptr<const Graph> graph) {
+  require_room(piece);
   auto node = std::make_shared<Node>();
   node->piece = std::move(piece);
   node->graph = std::move(graph);
