@@ -78,7 +78,7 @@ TEST_F(NcclFailures, SayThatASumWaitedInVain) {
 TEST_F(NcclFailures, AreNoticedBeforeTheQueueOfTheGpuIsFull) {
   standin::stall("ncclAllReduce");
   try {
-    train({.graph = CudaGraph::kOff, .comm_timeout = 2}, {.epochs = 20}, world_);
+    train({.graph = CudaGraph::kOff, .comm_timeout = 2}, {.epochs = 1, .rows = 300}, world_);
     ADD_FAILURE() << "expected an error";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("has waited 2 s in NCCL's all-reduce"));
