@@ -3,12 +3,12 @@
 #
 #   coverage.sh GCOV SOURCE_FOLDER BUILD_FOLDER
 #
-# Fails below the share that the tests have been brought to. Forgets the counts, for the next run of all tests.
+# Fails where a part of it is not tested any more. Forgets the counts, for the next run of all tests.
 set -euo pipefail
 gcov=$1
 source=$2
 build=$3
-readonly least=98 # per cent
+readonly least=97 # per cent: compilers differ in which lines they count
 
 mapfile -d '' -t counts < <(find "$build" -name '*.gcda' -print0)
 if [ ${#counts[@]} -eq 0 ]; then
