@@ -75,6 +75,14 @@ inline ProgramResult run_ranks(const std::vector<Ranks>& groups) {
   return run_command(words);
 }
 
+inline std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 // Runs convnet itself.
 inline ProgramResult run_convnet(const std::vector<std::string>& arguments) {
   std::vector<std::string> words{CONVNET_PROGRAM};

@@ -10,20 +10,13 @@
 
 #include "app/bars.hpp"
 #include "app/run_program.hpp"
+#include "log_events.hpp"
 
 // The program beside a CUDA back end on the stand-in for a GPU, which environment variables steer.
 
 namespace convnet {
 
 using Arguments = std::vector<std::string>;
-
-inline std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
 
 // Ranks that have the same arguments, and environment variables ("X=Y") of their own.
 struct StandinRanks {
@@ -125,17 +118,7 @@ class StandinProgram : public testing::Test {
     EXPECT_EQ(result.err, "") << testing::PrintToString(arguments);
   }
 
-  std::vector<nlohmann::json> events(const std::string& kind) const {
-    std::vector<nlohmann::json> found;
-    std::istringstream log(read_text(log_));
-    for (std::string line; std::getline(log, line);) {
-      auto event = nlohmann::json::parse(line);
-      if (event["event"] == kind) {
-        found.push_back(std::move(event));
-      }
-    }
-    return found;
-  }
+  std::vector<nlohmann::json> events(const std::string& kind) const { return read_events(log_, kind); }
 
   BarCounts counts_;
   TemporaryFolder folder_;

@@ -4,11 +4,11 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "app/bars.hpp"
 #include "app/run_program.hpp"
 #include "data/idx_files.hpp"
+#include "log_events.hpp"
 
 namespace convnet {
 namespace {
@@ -35,30 +35,12 @@ class TrainProgram : public testing::Test {
     return words;
   }
 
-  std::vector<nlohmann::json> events(const std::string& kind) const {
-    std::vector<nlohmann::json> found;
-    std::istringstream log(read_text(log_));
-    for (std::string line; std::getline(log, line);) {
-      auto event = nlohmann::json::parse(line);
-      if (event["event"] == kind) {
-        found.push_back(std::move(event));
-      }
-    }
-    return found;
-  }
+  std::vector<nlohmann::json> events(const std::string& kind) const { return read_events(log_, kind); }
 
   TemporaryFolder folder_;
   std::string data_ = folder_ / "bars.h5";
   std::string log_ = folder_ / "log.jsonl";
 };
-
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
 
 TEST_F(TrainProgram, PrintsTheTutorialsLinesOnceHoweverManyRanks) {
   const ProgramResult result = train(3, {"--epochs", "2", "--log-every", "3"});

@@ -4,9 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "comm/mpi_communicator.hpp"
@@ -14,6 +12,7 @@
 #include "compute/backend.hpp"
 #include "convnet/error.hpp"
 #include "golden/golden.hpp"
+#include "log_events.hpp"
 #include "temporary_folder.hpp"
 #include "train/trainer.hpp"
 
@@ -87,18 +86,6 @@ std::vector<Reference> references(int world_size) {
   };
   std::erase_if(all, [&](const Reference& reference) { return reference.world_size != world_size; });
   return all;
-}
-
-std::vector<nlohmann::json> read_events(const std::filesystem::path& log, const std::string& kind) {
-  std::vector<nlohmann::json> events;
-  std::ifstream file(log);
-  for (std::string line; std::getline(file, line);) {
-    auto event = nlohmann::json::parse(line);
-    if (event["event"] == kind) {
-      events.push_back(std::move(event));
-    }
-  }
-  return events;
 }
 
 class Fidelity : public testing::Test {

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "convnet/error.hpp"
 
@@ -43,103 +44,71 @@ FilterDescriptor describe_weights(const ConvBlock& block, int in_channels, Preci
   return descriptor;
 }
 
-// The names and functions of one pass, so that choosing is written once.
-template <class Performance>
+// The names and functions with which cuDNN chooses for one pass. They differ in the descriptors that they
+// take: two before that of the convolution, one behind it.
+template <class Performance, class First, class Second, class Third>
 struct Chooser {
-  const char* heuristics_name;
-  const char* measurement_name;
-  const char* workspace_name;
+  using List = cudnnStatus_t(cudnnHandle_t, First, Second, cudnnConvolutionDescriptor_t, Third, int, int*,
+                             Performance*);
+  using Workspace = cudnnStatus_t(cudnnHandle_t, First, Second, cudnnConvolutionDescriptor_t, Third,
+                                  decltype(Performance::algo), std::size_t*);
+
   // Fill candidates, best first, and say how many there are.
-  cudnnStatus_t (*heuristics)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t, int, int*,
-                              Performance*);
-  cudnnStatus_t (*measurement)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t, int, int*,
-                               Performance*);
+  const char* heuristics_name;
+  List* heuristics;
+  const char* measurement_name;
+  List* measurement;
   // What an algorithm needs with the descriptor that it is to run with.
-  cudnnStatus_t (*workspace)(cudnnHandle_t, const ConvolutionPlan&, cudnnConvolutionDescriptor_t,
-                             decltype(Performance::algo), std::size_t*);
+  const char* workspace_name;
+  Workspace* workspace;
 };
 
-constexpr Chooser<cudnnConvolutionFwdAlgoPerf_t> kForward{
-    "cudnnGetConvolutionForwardAlgorithm_v7",
-    "cudnnFindConvolutionForwardAlgorithm",
-    "cudnnGetConvolutionForwardWorkspaceSize",
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
-      return cudnnGetConvolutionForwardAlgorithm_v7(cudnn, plan.x.get(), plan.weights.get(), descriptor,
-                                                    plan.y.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
-      return cudnnFindConvolutionForwardAlgorithm(cudnn, plan.x.get(), plan.weights.get(), descriptor,
-                                                  plan.y.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
-       cudnnConvolutionFwdAlgo_t algorithm, std::size_t* bytes) {
-      return cudnnGetConvolutionForwardWorkspaceSize(cudnn, plan.x.get(), plan.weights.get(), descriptor,
-                                                     plan.y.get(), algorithm, bytes);
-    }};
+constexpr Chooser<cudnnConvolutionFwdAlgoPerf_t, cudnnTensorDescriptor_t, cudnnFilterDescriptor_t,
+                  cudnnTensorDescriptor_t>
+    kForward{"cudnnGetConvolutionForwardAlgorithm_v7",  cudnnGetConvolutionForwardAlgorithm_v7,
+             "cudnnFindConvolutionForwardAlgorithm",    cudnnFindConvolutionForwardAlgorithm,
+             "cudnnGetConvolutionForwardWorkspaceSize", cudnnGetConvolutionForwardWorkspaceSize};
 
-constexpr Chooser<cudnnConvolutionBwdFilterAlgoPerf_t> kWeightGradient{
-    "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
-    "cudnnFindConvolutionBackwardFilterAlgorithm",
-    "cudnnGetConvolutionBackwardFilterWorkspaceSize",
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-      return cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnn, plan.x.get(), plan.y.get(), descriptor,
-                                                           plan.weights.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-      return cudnnFindConvolutionBackwardFilterAlgorithm(cudnn, plan.x.get(), plan.y.get(), descriptor,
-                                                         plan.weights.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
-       cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
-      return cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnn, plan.x.get(), plan.y.get(), descriptor,
-                                                            plan.weights.get(), algorithm, bytes);
-    }};
+constexpr Chooser<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnTensorDescriptor_t, cudnnTensorDescriptor_t,
+                  cudnnFilterDescriptor_t>
+    kWeightGradient{
+        "cudnnGetConvolutionBackwardFilterAlgorithm_v7",  cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+        "cudnnFindConvolutionBackwardFilterAlgorithm",    cudnnFindConvolutionBackwardFilterAlgorithm,
+        "cudnnGetConvolutionBackwardFilterWorkspaceSize", cudnnGetConvolutionBackwardFilterWorkspaceSize};
 
-constexpr Chooser<cudnnConvolutionBwdDataAlgoPerf_t> kDataGradient{
-    "cudnnGetConvolutionBackwardDataAlgorithm_v7",
-    "cudnnFindConvolutionBackwardDataAlgorithm",
-    "cudnnGetConvolutionBackwardDataWorkspaceSize",
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionBwdDataAlgoPerf_t* found) {
-      return cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnn, plan.weights.get(), plan.y.get(), descriptor,
-                                                         plan.x.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor, int most,
-       int* count, cudnnConvolutionBwdDataAlgoPerf_t* found) {
-      return cudnnFindConvolutionBackwardDataAlgorithm(cudnn, plan.weights.get(), plan.y.get(), descriptor,
-                                                       plan.x.get(), most, count, found);
-    },
-    [](cudnnHandle_t cudnn, const ConvolutionPlan& plan, cudnnConvolutionDescriptor_t descriptor,
-       cudnnConvolutionBwdDataAlgo_t algorithm, std::size_t* bytes) {
-      return cudnnGetConvolutionBackwardDataWorkspaceSize(cudnn, plan.weights.get(), plan.y.get(), descriptor,
-                                                          plan.x.get(), algorithm, bytes);
-    }};
+constexpr Chooser<cudnnConvolutionBwdDataAlgoPerf_t, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t,
+                  cudnnTensorDescriptor_t>
+    kDataGradient{
+        "cudnnGetConvolutionBackwardDataAlgorithm_v7",  cudnnGetConvolutionBackwardDataAlgorithm_v7,
+        "cudnnFindConvolutionBackwardDataAlgorithm",    cudnnFindConvolutionBackwardDataAlgorithm,
+        "cudnnGetConvolutionBackwardDataWorkspaceSize", cudnnGetConvolutionBackwardDataWorkspaceSize};
 
 // The best candidate that works with the math that is allowed, fits into the workspace and, where asked for,
-// gives the same bits again.
-template <class Pass, class Performance>
-Pass choose(cudnnHandle_t cudnn, const ConvolutionPlan& plan, const ConvBlock& block,
-            const CudaOptions& options, const Chooser<Performance>& chooser) {
+// gives the same bits again. The descriptors are those that the chooser's functions take, in their order.
+template <class Performance, class First, class Second, class Third>
+ConvolutionPass<decltype(Performance::algo)> choose(cudnnHandle_t cudnn,
+                                                    const Chooser<Performance, First, Second, Third>& chooser,
+                                                    std::type_identity_t<First> first,
+                                                    std::type_identity_t<Second> second,
+                                                    std::type_identity_t<Third> third, const ConvBlock& block,
+                                                    const CudaOptions& options) {
   const cudnnMathType_t allowed = math_type(options.precision);
   const ConvolutionDescriptor general = describe_convolution(block, allowed);
   std::array<Performance, kMostAlgorithms> found{};
   int count = 0;
-  check((options.autotune ? chooser.measurement : chooser.heuristics)(cudnn, plan, general.get(),
-                                                                      kMostAlgorithms, &count, found.data()),
+  check((options.autotune ? chooser.measurement : chooser.heuristics)(
+            cudnn, first, second, general.get(), third, kMostAlgorithms, &count, found.data()),
         options.autotune ? chooser.measurement_name : chooser.heuristics_name);
   for (const Performance& candidate : std::span(found).first(static_cast<std::size_t>(count))) {
     if (candidate.status != CUDNN_STATUS_SUCCESS ||
         (options.deterministic && candidate.determinism != CUDNN_DETERMINISTIC)) {
       continue;
     }
-    Pass pass{describe_convolution(block, allowed == CUDNN_FMA_MATH ? allowed : candidate.mathType),
-              candidate.algo, 0};
-    const cudnnStatus_t status =
-        chooser.workspace(cudnn, plan, pass.descriptor.get(), pass.algorithm, &pass.workspace_bytes);
+    ConvolutionPass<decltype(Performance::algo)> pass{
+        describe_convolution(block, allowed == CUDNN_FMA_MATH ? allowed : candidate.mathType), candidate.algo,
+        0};
+    const cudnnStatus_t status = chooser.workspace(cudnn, first, second, pass.descriptor.get(), third,
+                                                   pass.algorithm, &pass.workspace_bytes);
     if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
       continue;
     }
@@ -174,10 +143,12 @@ ConvolutionPlan plan_convolution(cudnnHandle_t cudnn, const ImageShape& input, c
   plan.x = describe_images(batch, input, options.precision);
   plan.y = describe_images(batch, block.convolved(input), options.precision);
   plan.weights = describe_weights(block, input.channels, options.precision);
-  plan.forward = choose<decltype(plan.forward)>(cudnn, plan, block, options, kForward);
-  plan.weight_gradient = choose<decltype(plan.weight_gradient)>(cudnn, plan, block, options, kWeightGradient);
+  plan.forward = choose(cudnn, kForward, plan.x.get(), plan.weights.get(), plan.y.get(), block, options);
+  plan.weight_gradient =
+      choose(cudnn, kWeightGradient, plan.x.get(), plan.y.get(), plan.weights.get(), block, options);
   if (data_gradient == DataGradient::kNeeded) {
-    plan.data_gradient = choose<decltype(plan.data_gradient)>(cudnn, plan, block, options, kDataGradient);
+    plan.data_gradient =
+        choose(cudnn, kDataGradient, plan.weights.get(), plan.y.get(), plan.x.get(), block, options);
   }
   return plan;
 }

@@ -57,6 +57,7 @@ class CudaReplica final : public Replica {
   bool is_captured() const;
 
   void queue_due();
+  void take_batch(const LoadedSplit& split, int batch);
   void queue_step(int batch, bool with_sum);
   void queue_sum(std::size_t layer);
   void finish_sums();
@@ -92,7 +93,6 @@ class CudaReplica final : public Replica {
   std::unique_ptr<DeviceCommunicator> communicator_;  // where there is more than one rank
   StepGraphs graphs_;  // behind the communicator, whose sums they hold: so they go first, as NCCL wants it
   Due due_;
-  bool is_alone_ = true;  // the last step was summed over one rank
   StepPace pace_;
   Event all_done_;
 };
@@ -156,7 +156,6 @@ void CudaReplica<T>::forward_backward(std::span<const std::int32_t> rows, float 
 template <class T>
 void CudaReplica<T>::all_reduce_gradients(Communicator& communicator) {
   connect(communicator);
-  is_alone_ = communicator.size() == 1;
   due_.sum = true;
 }
 
@@ -205,13 +204,19 @@ void CudaReplica<T>::queue_due() {
   }
 }
 
+// The images and labels of the record's rows.
+template <class T>
+void CudaReplica<T>::take_batch(const LoadedSplit& split, int batch) {
+  gather(stream(), split.view(), record_.data(), batch, network_.input.size(), device_network_.input(),
+         device_network_.labels());
+}
+
 // Forward and backward, and, with_sum, all that all_reduce_gradients promises.
 template <class T>
 void CudaReplica<T>::queue_step(int batch, bool with_sum) {
   DeviceCommunicator* const batch_norm = batch_norm_world_ != nullptr ? communicator_.get() : nullptr;
   if (batch > 0) {
-    gather(stream(), train_->view(), record_.data(), batch, network_.input.size(), device_network_.input(),
-           device_network_.labels());
+    take_batch(*train_, batch);
   } else {
     clear(stream(), gradients_.data(), gradients_.size());
     clear(stream(), &score_.data()->local_loss_sum, 1);
@@ -297,7 +302,7 @@ StepResult CudaReplica<T>::result() {
   const Score score = download(score_.data(), 1).front();
   const std::vector<float> sums = download(tail(), kTail);
   return {.local_loss_sum = score.local_loss_sum,
-          .loss_sum = is_alone_ ? score.local_loss_sum : static_cast<double>(sums[0]),
+          .loss_sum = communicator_ == nullptr ? score.local_loss_sum : static_cast<double>(sums[0]),
           .correct = std::isfinite(sums[1]) ? static_cast<std::int64_t>(sums[1]) : 0,
           .finite = score.is_finite != 0};
 }
@@ -313,8 +318,7 @@ EvalResult CudaReplica<T>::evaluate(std::span<const std::int32_t> rows) {
     const int batch = static_cast<int>(std::min(rows.size() - first, static_cast<std::size_t>(max_batch_)));
     device_network_.prepare(batch);
     set_record(stream(), record_.data(), {other_rows_.data() + first, 0.0F, {}});
-    gather(stream(), test_->view(), record_.data(), batch, network_.input.size(), device_network_.input(),
-           device_network_.labels());
+    take_batch(*test_, batch);
     device_network_.infer(batch);
     device_network_.evaluate_loss(batch, score_.data());
   }

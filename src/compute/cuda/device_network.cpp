@@ -98,6 +98,18 @@ void DeviceNetwork<T>::cast_parameters() {
 }
 
 template <class T>
+const T* DeviceNetwork<T>::block_input(std::size_t index) const {
+  return index == 0 ? input_.data() : blocks_[index - 1].pooled.data();
+}
+
+template <class T>
+void DeviceNetwork<T>::convolve_block(std::size_t index, int batch) {
+  const Plan& plan = plans_.at(batch);
+  convolve(context_.cudnn.get(), plan.convolutions[index], block_input(index),
+           as_activations(blocks_[index].weights), blocks_[index].convolved.data(), plan.workspace.data());
+}
+
+template <class T>
 void DeviceNetwork<T>::forward_linear(int batch) {
   linear_.batch = batch;
   linear_forward(context_.blas, context_.stream.get(), linear_, blocks_.back().pooled.data(),
@@ -108,19 +120,15 @@ void DeviceNetwork<T>::forward_linear(int batch) {
 template <class T>
 void DeviceNetwork<T>::forward(int batch, DeviceCommunicator* batch_norm_communicator) {
   cast_parameters();
-  const T* x = input_.data();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Block& block = blocks_[i];
     if (batch > 0) {
-      const Plan& plan = plans_.at(batch);
-      convolve(context_.cudnn.get(), plan.convolutions[i], x, as_activations(block.weights),
-               block.convolved.data(), plan.workspace.data());
+      convolve_block(i, batch);
     }
     if (batch > 0 || batch_norm_communicator != nullptr) {
       block.norm_relu_pool->forward(batch, block.convolved.data(), block.pooled.data(),
                                     batch_norm_communicator);
     }
-    x = block.pooled.data();
   }
   if (batch > 0) {
     forward_linear(batch);
@@ -130,14 +138,9 @@ void DeviceNetwork<T>::forward(int batch, DeviceCommunicator* batch_norm_communi
 template <class T>
 void DeviceNetwork<T>::infer(int batch) {
   cast_parameters();
-  const Plan& plan = plans_.at(batch);
-  const T* x = input_.data();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    Block& block = blocks_[i];
-    convolve(context_.cudnn.get(), plan.convolutions[i], x, as_activations(block.weights),
-             block.convolved.data(), plan.workspace.data());
-    block.norm_relu_pool->infer(batch, block.convolved.data(), block.pooled.data());
-    x = block.pooled.data();
+    convolve_block(i, batch);
+    blocks_[i].norm_relu_pool->infer(batch, blocks_[i].convolved.data(), blocks_[i].pooled.data());
   }
   forward_linear(batch);
 }
@@ -164,7 +167,7 @@ void DeviceNetwork<T>::evaluate_loss(int batch, Score* score) {
 template <class T>
 void DeviceNetwork<T>::store_weight_gradient(const Block& block, const Plan& plan, std::size_t index,
                                              const T* dy) {
-  const T* x = index == 0 ? input_.data() : blocks_[index - 1].pooled.data();
+  const T* x = block_input(index);
   float* const gradient = arrays_.gradients + block.weights;
   if constexpr (kIsCast<T>) {
     convolve_weight_gradient(context_.cudnn.get(), plan.convolutions[index], x, dy, cast_gradient_.data(),

@@ -70,6 +70,8 @@ class DeviceNetwork {
   };
 
   void cast_parameters();
+  const T* block_input(std::size_t index) const;
+  void convolve_block(std::size_t index, int batch);
   void forward_linear(int batch);
   const T* as_activations(std::size_t offset) const;
   void store_weight_gradient(const Block& block, const Plan& plan, std::size_t index, const T* dy);

@@ -20,7 +20,6 @@ namespace convnet::cuda {
 namespace {
 
 constexpr std::chrono::seconds kAbortTimeout{10};
-constexpr std::chrono::milliseconds kPollInterval{1};
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -73,18 +72,13 @@ void NcclCommunicator::connect(Communicator& world) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // so that ranks that never come are noticed
   ncclResult_t result = ncclCommInitRankConfig(&handle_, size_, id, rank_, &config);
-  const Stopwatch waited;
-  while (result == ncclInProgress) {
-    if (waited.seconds() > static_cast<double>(timeout_.count())) {
-      fail(Error(ExitCode::kUnavailable,
-                 "NCCL did not connect ranks 0 to " + std::to_string(size_ - 1) + " within " +
-                     std::to_string(timeout_.count()) + " s: rank " + std::to_string(rank_) +
-                     " still waits for others. Interfaces here: " + interfaces() + ". " +
-                     variable("NCCL_SOCKET_IFNAME") + " (it names the interface to use), " +
-                     variable("NCCL_DEBUG") + " (INFO shows what NCCL tries)"));
-    }
-    std::this_thread::sleep_for(kPollInterval);
-    check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
+  if (!ends_in_time(result)) {
+    fail(Error(ExitCode::kUnavailable,
+               "NCCL did not connect ranks 0 to " + std::to_string(size_ - 1) + " within " +
+                   std::to_string(timeout_.count()) + " s: rank " + std::to_string(rank_) +
+                   " still waits for others. Interfaces here: " + interfaces() + ". " +
+                   variable("NCCL_SOCKET_IFNAME") + " (it names the interface to use), " +
+                   variable("NCCL_DEBUG") + " (INFO shows what NCCL tries)"));
   }
   check(result, "ncclCommInitRankConfig");
 }
@@ -102,30 +96,30 @@ NcclCommunicator::~NcclCommunicator() {
   if (registration_ != nullptr) {
     ncclCommDeregister(handle_, registration_);
   }
-  ncclResult_t result = ncclCommFinalize(handle_);
-  const Stopwatch waited;
-  while (result == ncclInProgress && waited.seconds() < static_cast<double>(timeout_.count())) {
-    std::this_thread::sleep_for(kPollInterval);
-    if (ncclCommGetAsyncError(handle_, &result) != ncclSuccess) {
-      break;
-    }
-  }
-  if (result == ncclInProgress) {
-    abort();  // a rank that has gone without a word keeps the others waiting
-  } else {
+  try {
+    settle(ncclCommFinalize(handle_), "ncclCommFinalize");
     ncclCommDestroy(handle_);
+  } catch (const Error&) {
+    abort();  // a rank that has gone without a word would keep the others waiting
   }
 }
 
-void NcclCommunicator::settle(ncclResult_t result, const char* call) {
+bool NcclCommunicator::ends_in_time(ncclResult_t& result) {
   const Stopwatch waited;
   while (result == ncclInProgress) {
     if (waited.seconds() > static_cast<double>(timeout_.count())) {
-      fail(Error(ExitCode::kUnavailable, std::string(call) + " has not ended after " +
-                                             std::to_string(timeout_.count()) + " s (--comm-timeout)"));
+      return false;
     }
     std::this_thread::yield();
     check(ncclCommGetAsyncError(handle_, &result), "ncclCommGetAsyncError");
+  }
+  return true;
+}
+
+void NcclCommunicator::settle(ncclResult_t result, const char* call) {
+  if (!ends_in_time(result)) {
+    fail(Error(ExitCode::kUnavailable, std::string(call) + " has not ended after " +
+                                           std::to_string(timeout_.count()) + " s (--comm-timeout)"));
   }
   check(result, call);
 }

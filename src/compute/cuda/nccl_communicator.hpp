@@ -30,7 +30,10 @@ class NcclCommunicator final : public DeviceCommunicator {
   void all_reduce_sum(double* values, std::size_t count) override;
 
   void connect(Communicator& world);
-  // Waits for a call that has only begun.
+  // Waits for a call that has only begun; `result` becomes what came of it. False if it has not ended in
+  // time.
+  bool ends_in_time(ncclResult_t& result);
+  // The same, and throws unless it ended well and in time.
   void settle(ncclResult_t result, const char* call);
   // Throws `error`, and remembers it as what the communicator is to be given up for.
   [[noreturn]] void fail(const Error& error);

@@ -13,13 +13,7 @@ namespace {
 
 class CudaRanks : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto reason = cuda_backend("any", {}).unavailable;
-    if (reason) {
-      ASSERT_EQ(std::getenv("REQUIRE_GPU"), nullptr) << "REQUIRE_GPU is set: " << *reason;
-      GTEST_SKIP() << *reason;
-    }
-  }
+  void SetUp() override { skip_unless_available(cuda_backend("any", {}).unavailable); }
 
   MpiCommunicator world_;
 };

@@ -44,13 +44,7 @@ struct NoiseScene {
 
 class CudaReplica : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto reason = cuda_backend("any", {}).unavailable;
-    if (reason) {
-      ASSERT_EQ(std::getenv("REQUIRE_GPU"), nullptr) << "REQUIRE_GPU is set: " << *reason;
-      GTEST_SKIP() << *reason;
-    }
-  }
+  void SetUp() override { skip_unless_available(cuda_backend("any", {}).unavailable); }
 
   // A step of the scene up to the update.
   static std::unique_ptr<Replica> step(const NoiseScene& scene, const ModelState& state,
