@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "app/commands.hpp"
 #include "comm/launch.hpp"
 #include "comm/together.hpp"
+#include "comm/watchdog.hpp"
 #include "convnet/error.hpp"
 #include "train/option_names.hpp"
 
@@ -159,6 +161,12 @@ void add_machine_options(CLI::App& parser, TrainOptions& options) {
       ->check(whole_number(0))
       ->type_name("N")
       ->group(machine);
+  parser
+      .add_option("--watchdog-seconds", options.watchdog_seconds,
+                  "End the job after so many seconds in which no rank makes progress; 0: never")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->group(machine);
 }
 
 void add_gpu_options(CLI::App& parser, TrainOptions& options) {
@@ -259,6 +267,7 @@ void run_train(CLI::App& parser, TrainOptions& options) {
   MpiCommunicator world;
   check_launch(facts, world.size());
   together(world, [&] { resolve_options(parser, options); });
+  const Watchdog watchdog(world, std::chrono::seconds(options.watchdog_seconds));
   Trainer(options, world).run();
 }
 
