@@ -50,6 +50,7 @@ std::string identity_of(const DataFile& file) {
 
 // What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
 DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
+  world.progress().enter_phase("reading the data");
   DataFileInfo info;
   std::string identity;
   together(world, [&] {
@@ -110,7 +111,9 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
       schedule_(options.schedule, peak_learning_rate(options, world.size()), options.warmup, total_steps_),
       test_rows_(exact_range(data_info_.test_count, world.rank(), world.size())) {
   const int threads = introduce();
+  world.progress().enter_phase("reading the data");
   load_dataset();
+  world.progress().enter_phase("making the replica");
   const std::int64_t largest_shard = (data_info_.train_count + world.size() - 1) / world.size();
   together(world_, [&] {
     replica_ = make_replica(
@@ -163,10 +166,12 @@ void Trainer::run() {
     train_epoch(epoch);
     evaluate(epoch);
   }
+  world_.progress().enter_phase("ending");
   reporter_.end(agreed_weights_sha256(), global_step_);
 }
 
 void Trainer::train_epoch(int epoch) {
+  world_.progress().enter_phase("training");
   UpdateRule rule{.optimizer = options_.optimizer,
                   .momentum = options_.momentum,
                   .nesterov = options_.nesterov,
@@ -183,6 +188,7 @@ void Trainer::train_epoch(int epoch) {
     const std::int64_t samples = sampler_.samples_in_step(step);
     rule.learning_rate = schedule_.learning_rate(global_step_);
     rule.step = ++global_step_;
+    world_.progress().enter_step(global_step_);
 
     replica_->forward_backward(own, 1.0F / static_cast<float>(samples));
     replica_->all_reduce_gradients(world_);
@@ -239,6 +245,7 @@ void Trainer::share_batch_norm_buffers() {
 }
 
 void Trainer::evaluate(int epoch) {
+  world_.progress().enter_phase("evaluating");
   share_batch_norm_buffers();
   std::vector<std::int32_t> rows(static_cast<std::size_t>(test_rows_.count));
   std::iota(rows.begin(), rows.end(),
