@@ -113,16 +113,17 @@ void Watchdog::tick(const std::stop_token& stop) {
 
 void Watchdog::grow_older() {
   const Clock::time_point now = Clock::now();
-  const auto passed = std::chrono::duration_cast<Milliseconds>(now - last_tick_);
+  const auto passed = std::min<Clock::duration>(now - last_tick_, kLongestTick);
   last_tick_ = now;
   const std::uint64_t changes = world_.progress().snapshot().changes;
-  age_ = changes == changes_ ? age_ + std::min<Milliseconds>(passed, kLongestTick) : 0ms;
+  age_ = changes == changes_ ? age_ + passed : 0ms;
   changes_ = changes;
 }
 
 Place Watchdog::own_place() const {
   const Progress::Mark mark = world_.progress().snapshot();
-  return place_of(mark, mark.changes == changes_ ? age_ : 0ms);
+  return place_of(
+      mark, mark.changes == changes_ ? std::chrono::duration_cast<Milliseconds>(age_) : Milliseconds(0));
 }
 
 void Watchdog::answer(const Received& received) {
@@ -179,6 +180,7 @@ Watchdog::Answers Watchdog::ask(Letter question, const Answers& asked, Milliseco
   }
   const Clock::time_point end = Clock::now() + patience;
   while (open > 0 && Clock::now() < end && !stop.stop_requested()) {
+    grow_older();
     const std::optional<Received> received = mail_.receive();
     if (!received) {
       std::this_thread::sleep_for(kPollAnswers);

@@ -67,7 +67,7 @@ class Watchdog {
 
   // Of the thread alone.
   std::uint64_t changes_ = 0;  // of the mark when it was last seen
-  Milliseconds age_{0};
+  Clock::duration age_{0};     // of the mark
   Clock::time_point last_tick_ = Clock::now();
   std::int64_t questions_ = 0;
   bool was_told_ = false;                     // rank 0: another rank is overdue
