@@ -41,7 +41,7 @@ void print_options(const ordered_json& options) {
     if (name == "data" || name == "log") {
       continue;  // paths are long, and the data's is above
     }
-    line += fmt::format("  {:<14}{:<14}", name, value.is_string() ? value.get<std::string>() : value.dump());
+    line += fmt::format("  {:<17} {:<13}", name, value.is_string() ? value.get<std::string>() : value.dump());
     if (++column % kColumns == 0) {
       fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
       line.clear();
