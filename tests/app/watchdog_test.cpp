@@ -181,7 +181,7 @@ TEST_F(WatchdogProgram, RefusesDeadlinesThatAreNone) {
 
 class SlowProgram : public WatchdogProgram {
  protected:
-  static constexpr int kLongDeadline = 4;  // seconds
+  static constexpr int kLongDeadline = 6;  // seconds
 
   Arguments finite_train() const { return train({"--max-steps", "1000", "--log", log_}, kLongDeadline); }
 
@@ -194,16 +194,9 @@ class SlowProgram : public WatchdogProgram {
     EXPECT_EQ(weights, read_events(log_, "run_end").at(0)["weights_sha256"]);
   }
 
-  static void stop_for(const std::vector<pid_t>& ranks, std::chrono::milliseconds time) {
-    for (const pid_t rank : ranks) {
-      ASSERT_EQ(kill(rank, SIGSTOP), 0);
-      ASSERT_TRUE(wait_until([rank] { return is_stopped(rank); }, kLimit))
-          << "it ended before it was stopped";
-    }
-    std::this_thread::sleep_for(time);
-    for (const pid_t rank : ranks) {
-      ASSERT_EQ(kill(rank, SIGCONT), 0);
-    }
+  static void stop(pid_t rank) {
+    ASSERT_EQ(kill(rank, SIGSTOP), 0);
+    ASSERT_TRUE(wait_until([rank] { return is_stopped(rank); }, kLimit)) << "it ended before it was stopped";
   }
 };
 
@@ -212,7 +205,9 @@ TEST_F(SlowProgram, ARankThatIsStoppedAgainAndAgainForLessThanTheDeadlineIsLeftA
   ASSERT_TRUE(is_in_training(job)) << job.err();
   const pid_t slow = job.rank(1);
   for (int i = 0; i < 4; ++i) {
-    ASSERT_NO_FATAL_FAILURE(stop_for({slow}, 1500ms));
+    ASSERT_NO_FATAL_FAILURE(stop(slow));
+    std::this_thread::sleep_for(2s);
+    ASSERT_EQ(kill(slow, SIGCONT), 0);
     const auto steps = occurrences(job.out(), "Loss: ");
     ASSERT_TRUE(wait_until([&] { return occurrences(job.out(), "Loss: ") > steps; }, kLimit));
   }
@@ -222,7 +217,19 @@ TEST_F(SlowProgram, ARankThatIsStoppedAgainAndAgainForLessThanTheDeadlineIsLeftA
 TEST_F(SlowProgram, AJobThatIsSuspendedForLongerThanTheDeadlineIsLeftAlone) {
   RunningJob job(job_command({{3, finite_train()}}));
   ASSERT_TRUE(is_in_training(job)) << job.err();
-  ASSERT_NO_FATAL_FAILURE(stop_for({job.rank(0), job.rank(1), job.rank(2)}, kLongDeadline * 1500ms));
+  const pid_t last_to_go_on = job.rank(1);
+  const std::array others{job.rank(0), job.rank(2)};
+  ASSERT_NO_FATAL_FAILURE(stop(last_to_go_on));
+  std::this_thread::sleep_for(300ms);  // by now the others wait for it
+  for (const pid_t rank : others) {
+    ASSERT_NO_FATAL_FAILURE(stop(rank));
+  }
+  std::this_thread::sleep_for(kLongDeadline * 1500ms);
+  for (const pid_t rank : others) {
+    ASSERT_EQ(kill(rank, SIGCONT), 0);
+  }
+  std::this_thread::sleep_for(3s);  // longer than rank 0 waits for an answer
+  ASSERT_EQ(kill(last_to_go_on, SIGCONT), 0);
   expect_undisturbed_end(job);
 }
 
