@@ -61,6 +61,7 @@ std::vector<fs::path> CheckpointFolder::checkpoints() const {
   }
   std::ranges::sort(found, std::ranges::greater());
   std::vector<fs::path> paths;
+  paths.reserve(found.size());
   for (auto& [step, path] : found) {
     paths.push_back(std::move(path));
   }

@@ -63,7 +63,7 @@ double time_limit_of(const TrainOptions& options) {
 }  // namespace
 
 RunKeeper::RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals)
-    : options_(options), world_(world), signals_(signals), time_limit_(0.0) {
+    : options_(options), world_(world), signals_(signals) {
   if (options.checkpoint_dir.empty()) {
     return;
   }

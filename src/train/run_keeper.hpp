@@ -56,7 +56,7 @@ class RunKeeper {
   std::unique_ptr<SharedFlags> flags_;
   std::optional<CheckpointWriter> writer_;
   std::optional<Written> written_;
-  double time_limit_;  // seconds since the start; 0: none
+  double time_limit_ = 0.0;  // seconds since the start; 0: none
   Stopwatch since_start_;
   Stopwatch since_save_;
   Stopwatch since_step_;
