@@ -255,6 +255,7 @@ void resolve_options(CLI::App& parser, TrainOptions& options) {
 void run_train(CLI::App& parser, TrainOptions& options) {
   // Before MPI starts, which changes what the environment says of the launcher.
   const LaunchFacts facts = launch_facts(process_environment());
+  check_pmi(facts);
   const MpiSession session;
   MpiCommunicator world;
   check_launch(facts, world.size());
