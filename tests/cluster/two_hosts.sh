@@ -15,18 +15,19 @@ set -euo pipefail
 script=$(readlink -f "${BASH_SOURCE[0]}")
 export CLUSTER=${CLUSTER:-/var/tmp/convnet-cluster}
 export SLURM_CONF=$CLUSTER/slurm.conf
+export PATH=$PATH:/usr/sbin:/sbin # where daemons lie
 readonly hosts="cn1 cn2" subnet=10.77.0
 
 cannot() {
   echo "no cluster on this machine: $1" >&2
-  exit "${REQUIRE_CLUSTER:+1}${REQUIRE_CLUSTER:-77}"
+  if [ -n "${REQUIRE_CLUSTER:-}" ]; then exit 1; else exit 77; fi
 }
 
 check() {
   local tool said
   [ "$(id -u)" -eq 0 ] || cannot "only root can make namespaces with links"
   for tool in slurmctld slurmd srun munged ip nsenter unshare; do
-    [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v $tool)" ] || cannot "$tool is missing (jobs/install_dependencies.sh --tests)"
+    command -v $tool >/dev/null || cannot "$tool is missing (jobs/install_dependencies.sh --tests installs it)"
   done
   said=$(unshare --pid --fork --kill-child --mount --net --uts --ipc --mount-proc \
     ip link add bridge type bridge 2>&1) || cannot "namespaces or bridges are not allowed: ${said//$'\n'/; }"
@@ -104,13 +105,13 @@ start_host() {
   wait_until 10 "$host has namespaces" test -e "$CLUSTER/$host.ready"
   ip link add "link-$host" type veth peer name eth0 netns $pid
   ip link set "link-$host" master bridge up
-  nsenter --target $pid --net bash -c "ip addr add $subnet.1${host#cn}/24 dev eth0; ip link set eth0 up; ip link set lo up"
+  nsenter --target $pid --net sh -ec \
+    "ip addr add $subnet.1${host#cn}/24 dev eth0; ip link set eth0 up; ip link set lo up"
   "$script" within "$host" slurmd -N "$host"
 }
 
 # The cluster's first process, in namespaces of its own.
 run_cluster() {
-  export PATH=$PATH:/usr/sbin:/sbin
   local host
   hostname cnctl
   mount --bind "$CLUSTER/hosts" /etc/hosts
@@ -123,7 +124,7 @@ run_cluster() {
   slurmctld
   for host in $hosts; do start_host "$host"; done
   touch "$CLUSTER/ready"
-  while true; do wait || true; sleep 1; done # and reap what daemons leave behind
+  while true; do wait || true; sleep 1; done # a first process also reaps what others leave behind
 }
 
 # wait_until SECONDS WHAT COMMAND...
@@ -152,7 +153,7 @@ up() {
   local outer=$!
   wait_until 10 "the cluster has a first process" pgrep --parent $outer
   pgrep --parent $outer >"$CLUSTER/cluster.pid"
-  if ! wait_until 30 "the hosts are started" test -e "$CLUSTER/ready" || ! wait_until 30 "both hosts are idle" are_idle; then
+  if ! wait_until 30 "both hosts run" test -e "$CLUSTER/ready" || ! wait_until 30 "both hosts are idle" are_idle; then
     tail -n 20 "$CLUSTER"/*.log "$CLUSTER/munge/log" >&2
     return 1
   fi
