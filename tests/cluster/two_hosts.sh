@@ -89,10 +89,13 @@ SlurmdTimeout=10
 MessageTimeout=5
 KillWait=5
 MinJobAge=600
-NodeName=cn1 NodeAddr=$subnet.11 CPUs=2 RealMemory=4000
-NodeName=cn2 NodeAddr=$subnet.12 CPUs=2 RealMemory=4000
+GresTypes=gpu
+NodeName=cn1 NodeAddr=$subnet.11 CPUs=2 RealMemory=4000 Gres=gpu:2
+NodeName=cn2 NodeAddr=$subnet.12 CPUs=2 RealMemory=4000 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP
 CONF
+  # Two "GPUs" a host, so that jobs can ask for them: Slurm only wants to see a device file for each.
+  printf 'Name=gpu File=%s\n' /dev/null /dev/zero >"$CLUSTER/gres.conf"
 }
 
 # A process that holds a host's namespaces open, and the link that joins it to the bridge.
