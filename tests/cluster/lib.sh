@@ -128,6 +128,8 @@ run_test() {
   said=$work/said
   rm -rf "$work"
   mkdir -p "$work"
+  set -E # a command that fails outside of what the test expects is a failure too, and must not be a silent one
+  trap 'echo "FAILED at ${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND (exit code $?)"' ERR
   trap clean_up EXIT
   "$1"
   echo "passed: ${1//_/ }"
