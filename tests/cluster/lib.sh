@@ -78,6 +78,10 @@ job_state() {
   on cnctl scontrol show job "$job" --oneliner | sed 's/.*JobState=\([A-Z_]*\).*/\1/' | sort -u | paste -s -d ' '
 }
 
+job_field() { # NAME
+  on cnctl scontrol show job "$job" --oneliner | sed "s/.* $1=\([^ ]*\).*/\1/"
+}
+
 # wait_until SECONDS WHAT COMMAND...
 wait_until() {
   local seconds=$1 what=$2 end=$((SECONDS + $1))

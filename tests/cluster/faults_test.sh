@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What breaks under a running job: Slurm's daemon, a network link, a rank. The job ends or goes on, and the cluster is
+# of use again.
+# shellcheck source=tests/cluster/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+epochs=40
+two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
+long=(--batch 25 --threads 1 --device cpu --epochs "$epochs" --watchdog-seconds 5)
+readonly deadline=45 # of the watchdog, the launcher and Slurm together
+
+start_long() {
+  OUTPUT=$work/output submit "${two_hosts[@]}" "$@" "${long[@]}"
+  wait_until 60 "job $job trains" grep -qF "Epoch [3/$epochs], Test" "$work/$job.out"
+}
+
+expect_a_new_job_to_train() {
+  wait_until 90 "both hosts are idle again" hosts_are_idle
+  run on cnctl srun --mpi=pmix --nodes=2 --ntasks=4 "${train[@]}"
+  expect_status 0
+  expect_weights_of_one_host "$said" 4
+}
+
+test_a_job_goes_on_elsewhere_when_a_slurmd_is_killed() {
+  start_long jobs/requeue.sbatch
+  on cn2 pkill --signal KILL --pidfile "$CLUSTER/slurmd-cn2.pid"
+  wait_until 60 "job $job is requeued" job_is PENDING
+  "$tests/two_hosts.sh" slurmd cn2
+  expect_end COMPLETED 120
+  expect_equal "restarts of job $job" 1 "$(job_field Restarts)"
+  expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
+}
+
+test_a_job_whose_host_is_cut_off_ends_within_the_deadline() {
+  start_long jobs/cpu.sbatch
+  on cnctl ip link set link-cn2 down
+  wait_until $deadline "job $job has ended" job_has_failed
+  on cnctl ip link set link-cn2 up
+  expect_said "cn2" "$work/$job.out"
+  expect_a_new_job_to_train
+}
+
+job_has_failed() {
+  [[ $(job_state) =~ FAILED|NODE_FAIL|COMPLETING ]]
+}
+
+test_a_job_with_a_killed_rank_ends_within_the_deadline() {
+  start_long jobs/cpu.sbatch
+  on cn2 pkill --signal KILL --newest --full "$checkout/build/release/convnet"
+  expect_end FAILED $deadline
+  expect_a_new_job_to_train
+}
+
+test_a_job_with_a_stopped_rank_ends_within_the_deadline() {
+  start_long jobs/cpu.sbatch
+  on cn2 pkill --signal STOP --newest --full "$checkout/build/release/convnet"
+  expect_end FAILED $deadline
+  expect_said "cn2" "$work/$job.out"
+  expect_a_new_job_to_train
+}
+
+run_tests "$@"

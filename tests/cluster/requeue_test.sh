@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# jobs/requeue.sbatch: however it is interrupted, it ends with the steps and the weights of a run that never was.
+# shellcheck source=tests/cluster/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+epochs=40
+long=(--batch 25 --threads 1 --device cpu --epochs "$epochs")
+two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
+
+submit_long() {
+  OUTPUT=$work/output submit "${two_hosts[@]}" "$@" jobs/requeue.sbatch "${long[@]}"
+}
+
+# The piece of the run after so many restarts must get beyond an epoch: reaches RESTARTS EPOCH
+reaches() {
+  wait_until 60 "job $job, restarted $1 times, is beyond epoch $2" is_beyond "$work/output/train-$1.jsonl" "$2"
+}
+
+is_beyond() {
+  [ "$(sed -n 's/.*"event":"epoch_end","epoch":\([0-9]*\).*/\1/p' "$1" | tail -n 1)" -ge "$2" ]
+}
+
+# expect_the_run_of_one_host RESTARTS: the job is done, after so many restarts.
+expect_the_run_of_one_host() {
+  expect_end COMPLETED 120
+  expect_equal "restarts of job $job" "$1" "$(job_field Restarts)"
+  expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
+  expect_said "\"steps\":$((20 * epochs))" "$work/output/train-$1.jsonl"
+}
+
+test_a_job_preempted_twice_ends_as_if_it_never_was() {
+  submit_long
+  reaches 0 5
+  on cnctl scontrol requeue "$job"
+  reaches 1 12
+  on cnctl scontrol requeue "$job"
+  expect_the_run_of_one_host 2
+}
+
+test_a_job_told_twice_that_its_time_is_over_requeues_itself() {
+  submit_long
+  reaches 0 5
+  on cnctl scancel --signal=USR1 "$job"
+  reaches 1 12
+  on cnctl scancel --signal=USR1 "$job"
+  expect_the_run_of_one_host 2
+  expect_said "restarted 1 times so far" "$work/$job.out"
+}
+
+test_a_job_with_too_little_time_takes_as_many_pieces_as_it_needs() {
+  submit_long --time=00:01:00 --signal=USR1@50
+  expect_end COMPLETED 150
+  [ "$(job_field Restarts)" -ge 1 ] || fail "expected a restart: the run took less than the time it had"
+  expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
+}
+
+test_a_cancelled_job_stays_cancelled_and_leaves_a_checkpoint() {
+  submit_long
+  reaches 0 5
+  on cnctl scancel "$job"
+  expect_end CANCELLED
+  submit_long # the same OUTPUT
+  expect_end COMPLETED
+  expect_not_said "Epoch [5/$epochs]" "$work/$job.out"
+  expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
+}
+
+test_a_job_that_is_done_says_so_when_submitted_again() {
+  long=(--batch 25 --threads 1 --device cpu --epochs 2)
+  submit_long
+  expect_end COMPLETED
+  submit_long
+  expect_end COMPLETED
+  expect_not_said "Epoch [" "$work/$job.out"
+  expect_weights_of_one_host "$work/$job.out" 4
+}
+
+test_a_job_that_fails_is_not_requeued() {
+  OUTPUT=$work/output submit "${two_hosts[@]}" jobs/requeue.sbatch --data "$CLUSTER/nothing.h5"
+  expect_end FAILED
+  expect_equal "restarts of job $job" 0 "$(job_field Restarts)"
+}
+
+run_tests "$@"
