@@ -29,8 +29,9 @@ check() {
   for tool in slurmctld slurmd srun munged ip nsenter unshare; do
     command -v $tool >/dev/null || cannot "$tool is missing (jobs/install_dependencies.sh --tests installs it)"
   done
-  said=$(unshare --pid --fork --kill-child --mount --net --uts --ipc --mount-proc \
-    ip link add bridge type bridge 2>&1) || cannot "namespaces or bridges are not allowed: ${said//$'\n'/; }"
+  said=$(unshare --pid --fork --kill-child --mount --net --uts --ipc --mount-proc sh -ec \
+    'ip link add bridge type bridge; mount -t tmpfs tmpfs /tmp; setpriv --clear-groups true' 2>&1) ||
+    cannot "what hosts are made of is not allowed: ${said//$'\n'/; }"
 }
 
 # The first process of the cluster, as this machine numbers it. Its command line tells it from one that got its number.
