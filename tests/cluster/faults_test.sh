@@ -3,7 +3,7 @@
 # of use again.
 # shellcheck source=tests/cluster/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-epochs=40
+epochs=24
 two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
 long=(--batch 25 --threads 1 --device cpu --epochs "$epochs" --watchdog-seconds 5)
 readonly deadline=45 # of the watchdog, the launcher and Slurm together
