@@ -90,13 +90,14 @@ int main(int argc, char** argv) {
                             convnet::add_info_command(program)};
   try {
     parse(program, argc, argv);
+    auto code = ExitCode::kOk;
     for (const convnet::Command& command : commands) {
       if (command.parser->parsed()) {
-        command.run();
+        code = command.run();
       }
     }
     require_printed();
-    return 0;
+    return static_cast<int>(code);
   } catch (const CLI::Success& request) {  // --help, --version: once, however many ranks were started
     return convnet::launch_facts(convnet::process_environment()).rank == 0 ? program.exit(request) : 0;
   } catch (const Error& error) {

@@ -15,6 +15,7 @@ enum class ExitCode : int {
   kUnavailable = 69,  // a device or a launcher is missing or does not fit
   kInternal = 70,     // a library call failed, or the program is wrong
   kIo = 74,           // reading or writing failed
+  kStopped = 75,      // told to stop, and saved: start it again to go on (sysexits' EX_TEMPFAIL)
 };
 
 // The one exception of the project. The message names the thing, what was found and what was expected; of a

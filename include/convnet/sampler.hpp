@@ -45,18 +45,25 @@ class Sampler {
   // The training rows that this rank must hold in memory: all of them, or its range.
   RowRange rows_held() const;
 
-  // This rank's whole epoch, as rows of SplitView (that is, relative to rows_held().first), in order.
-  std::vector<std::int32_t> epoch_rows(std::int64_t epoch) const;
+  // Below, `done` is the number of samples that an epoch under way has seen already, on all ranks together: 0
+  // for a whole epoch.
+
+  // This rank's epoch from there on, as rows of SplitView (that is, relative to rows_held().first), in order.
+  // kGlobal: rank r takes entries done + r, done + r + P, ... of the epoch's order, so that whatever the
+  // number of ranks before, each sample comes once. kStatic: the first done / P rows of its own order are
+  // left out; where the number of ranks has changed within an epoch, some samples come twice in it, and as
+  // many not at all.
+  std::vector<std::int32_t> epoch_rows(std::int64_t epoch, std::int64_t done = 0) const;
 
   // Samples of rank `rank` in any epoch.
-  std::int64_t shard_size(int rank) const;
+  std::int64_t shard_size(int rank, std::int64_t done = 0) const;
 
   // Steps an epoch, the same on all ranks: enough for the largest shard. A rank whose shard is used up takes
   // part in a step with fewer samples, or none.
-  std::int64_t steps_per_epoch() const;
+  std::int64_t steps_per_epoch(std::int64_t done = 0) const;
 
-  // Samples of all ranks together in step `step` (0-based) of an epoch: what gradients are divided by.
-  std::int64_t samples_in_step(std::int64_t step) const;
+  // Samples of all ranks together in step `step` (0-based, from `done` on): what gradients are divided by.
+  std::int64_t samples_in_step(std::int64_t step, std::int64_t done = 0) const;
 
  private:
   SamplerOptions options_;

@@ -5,12 +5,14 @@
 #include <CLI/Formatter.hpp>
 #include <functional>
 
+#include "convnet/error.hpp"
+
 namespace convnet {
 
 // A subcommand of the program: what CLI11 parses, and what runs afterwards, with the values then known.
 struct Command {
   CLI::App* parser = nullptr;
-  std::function<void()> run;
+  std::function<ExitCode()> run;  // kOk, or kStopped
 };
 
 // Each adds one subcommand and its options to the program.

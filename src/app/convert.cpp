@@ -140,7 +140,10 @@ Command add_convert_command(CLI::App& program) {
       ->add_option("--classes", options->reading.classes, "Number of classes; default: the largest label + 1")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
-  return {parser, [options] { run_convert(*options); }};
+  return {parser, [options] {
+            run_convert(*options);
+            return ExitCode::kOk;
+          }};
 }
 
 }  // namespace convnet

@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/commands.hpp"
+#include "convnet/checkpoint.hpp"
 #include "convnet/data_file.hpp"
 
 namespace convnet {
@@ -80,16 +83,66 @@ void print_info(const std::string& path) {
   std::cout << std::flush;
 }
 
+// Whether a file begins as a checkpoint does; it need not be a good one.
+bool is_checkpoint(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word == "convnet-checkpoint";
+}
+
+void print_tensors(const StateLayout& layout) {
+  std::cout << "\n  tensor                      shape\n";
+  for (const TensorInfo& tensor : layout.tensors()) {
+    std::string shape;
+    for (const std::int64_t size : tensor.shape) {
+      shape += (shape.empty() ? "" : " x ") + std::to_string(size);
+    }
+    std::cout << "  " << std::left << std::setw(28) << tensor.name << shape << "\n";
+  }
+}
+
+void print_json(const std::string& title, const std::string& text) {
+  const auto object = nlohmann::ordered_json::parse(text);
+  std::cout << "\n" << title << "\n";
+  for (const auto& [name, value] : object.items()) {
+    std::cout << "  " << std::left << std::setw(18) << name
+              << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+  }
+}
+
+void print_checkpoint(const std::string& path) {
+  const Checkpoint checkpoint = read_checkpoint(path);
+  const Position& position = checkpoint.position;
+  const StateLayout layout(checkpoint.network);
+  std::cout << "file        " << path << ", a checkpoint, intact\n"
+            << "position    epoch " << position.epoch << ", " << position.step << " steps and "
+            << position.samples << " samples done in it; " << position.global_step << " steps in all\n"
+            << "ranks       " << checkpoint.world_size << "\n"
+            << "network     images of " << to_string(checkpoint.network.input) << ", "
+            << checkpoint.network.classes << " classes, " << layout.parameter_count() << " parameters\n"
+            << "optimiser   " << checkpoint.state.steps << " updates, " << checkpoint.state.moments.size()
+            << " moments a parameter\n"
+            << "weights     SHA-256 " << weights_sha256(layout, checkpoint.state) << "\n"
+            << "data        " << checkpoint.data << "\n";
+  print_tensors(layout);
+  print_json("options", checkpoint.options);
+  print_json("versions", checkpoint.versions);
+  std::cout << std::flush;
+}
+
 }  // namespace
 
 Command add_info_command(CLI::App& program) {
   auto path = std::make_shared<std::string>();
-  CLI::App* parser =
-      program.add_subcommand("info", "Describe a data file: shapes, classes, sources, statistics");
-  parser->add_option("FILE.h5", *path, "A data file as \"convnet convert\" writes it")
+  CLI::App* parser = program.add_subcommand(
+      "info", "Describe a data file (shapes, classes, sources, statistics) or a checkpoint");
+  parser->add_option("FILE.h5", *path, "A data file as \"convnet convert\" writes it, or a checkpoint")
       ->type_name("")
       ->required();
-  return {parser, [path] { print_info(*path); }};
+  return {parser, [path] {
+            is_checkpoint(*path) ? print_checkpoint(*path) : print_info(*path);
+            return ExitCode::kOk;
+          }};
 }
 
 }  // namespace convnet

@@ -2,209 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <limits>
-#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "app/commands.hpp"
+#include "app/train_flags.hpp"
 #include "comm/launch.hpp"
 #include "comm/together.hpp"
 #include "convnet/error.hpp"
-#include "train/option_names.hpp"
 
 namespace convnet {
 namespace {
-
-// What CLI11's own checks let through: NaN, and what a number type cannot hold.
-CLI::Validator number_from(double least, double limit, const std::string& expected) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        double value = 0.0;
-        const bool is_number = CLI::detail::lexical_cast(text, value);
-        return is_number && value >= least && value < limit ? std::string() : text + " is not " + expected;
-      },
-      "");
-}
-
-CLI::Validator rate() {
-  return number_from(0.0, std::numeric_limits<double>::infinity(), "a number of 0 or more");
-}
-
-CLI::Validator share() {
-  return number_from(0.0, 1.0, "a number from 0 to below 1");
-}
-
-CLI::Validator whole_number(int least) {
-  constexpr int kMost = 1'000'000;
-  return CLI::Range(least, kMost).description("");
-}
-
-CLI::Validator seed_number() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        std::uint64_t seed = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-        const bool is_seed = error == std::errc() && end == text.data() + text.size();
-        return is_seed ? std::string() : text + " is not a whole number from 0 to 2^64 - 1";
-      },
-      "");
-}
-
-// An option whose value is one of a few words.
-template <class Enum, std::size_t N>
-void add_choice(CLI::App& parser, const std::string& flag, Enum& value, const Names<Enum, N>& names,
-                const std::string& help, const std::string& group) {
-  std::map<std::string, Enum> choices;
-  std::string words;
-  for (const auto& [name, named] : names) {
-    choices.emplace(name, named);
-    words += (words.empty() ? "" : "|") + std::string(name);
-  }
-  parser.add_option(flag, value, help)
-      ->transform(CLI::CheckedTransformer(choices).description(""))
-      ->type_name(words)
-      ->default_str(std::string(name_of(value, names)))
-      ->group(group);
-}
-
-void add_run_options(CLI::App& parser, TrainOptions& options) {
-  const std::string group = "Run";
-  parser.add_option("--data", options.data, "Data file made by `convnet convert`")
-      ->type_name("FILE.h5")
-      ->group(group);
-  parser
-      .add_option(
-          "--recipe", options.recipe,
-          "A named set of defaults, which other flags override: seed, the PyTorch tutorial's run; onecycle, "
-          "SGD with Nesterov momentum up and down one cycle")
-      ->type_name("seed|onecycle")
-      ->group(group);
-  parser.add_option("--config", "Options from a file, a line each: batch = 200. Flags override it")
-      ->type_name("FILE.toml")
-      ->check(CLI::ExistingFile.description(""))
-      ->group(group);
-  parser.add_option("--epochs", options.epochs, "Passes over the training set")
-      ->check(whole_number(1))
-      ->type_name("N")
-      ->group(group);
-  parser
-      .add_option("--max-steps", options.max_steps, "End the run after N steps in all; 0: after the epochs")
-      ->check(whole_number(0))
-      ->type_name("N")
-      ->group(group);
-  parser.add_option("--batch", options.batch, "Samples a rank and step")
-      ->check(whole_number(1))
-      ->type_name("N")
-      ->group(group);
-  parser.add_option("--seed", options.seed, "Of initial weights and sample order; the low 32 bits count")
-      ->check(seed_number())
-      ->type_name("N")
-      ->group(group);
-}
-
-void add_optimizer_options(CLI::App& parser, TrainOptions& options) {
-  const std::string group = "Optimiser";
-  add_choice(parser, "--optimizer", options.optimizer, kOptimizerNames, "Update rule", group);
-  parser.add_option("--lr", options.learning_rate, "Learning rate; with a schedule its greatest")
-      ->check(rate())
-      ->type_name("RATE")
-      ->group(group);
-  parser.add_option("--momentum", options.momentum, "Of SGD; 0: none")
-      ->check(share())
-      ->type_name("[0,1)")
-      ->group(group);
-  parser.add_flag("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's momentum")->group(group);
-  parser.add_option("--weight-decay", options.weight_decay, "SGD: added to the gradient; AdamW: decoupled")
-      ->check(rate())
-      ->type_name("RATE")
-      ->group(group);
-  add_choice(parser, "--schedule", options.schedule, kScheduleNames,
-             "Of the learning rate: constant; step, a tenth after each third of the run; cosine, down to 0; "
-             "onecycle, up and down in straight lines",
-             group);
-  parser.add_option("--warmup", options.warmup, "Share of the steps in which the rate rises to its greatest")
-      ->check(share())
-      ->type_name("[0,1)")
-      ->group(group);
-  add_choice(parser, "--lr-scale", options.learning_rate_scale, kLearningRateScaleNames,
-             "Multiply the learning rate by 1, the number of ranks, or its square root", group);
-}
-
-void add_data_options(CLI::App& parser, TrainOptions& options) {
-  const std::string group = "Data parallelism";
-  parser.add_flag("--reshuffle,!--no-reshuffle", options.reshuffle, "Another sample order each epoch")
-      ->group(group);
-  add_choice(parser, "--sharding", options.sharding, kShardingNames,
-             "global: a rank draws from the whole set, as PyTorch's DistributedSampler; static: it reads "
-             "only its own "
-             "contiguous part of the file",
-             group);
-  add_choice(parser, "--tail", options.tail, kTailNames,
-             "pad: repeat samples until all ranks have equally many; exact: each sample once", group);
-  add_choice(parser, "--bn", options.batch_norm, kBatchNormNames,
-             "Batch norm statistics over a rank's batch, or over all ranks' batches", group);
-  add_choice(parser, "--bn-buffers", options.batch_norm_buffers, kBatchNormBufferNames,
-             "Running statistics to evaluate with, where they differ: rank 0's, or the mean of all", group);
-}
-
-void add_machine_options(CLI::App& parser, TrainOptions& options) {
-  const std::string machine = "Machine";
-  add_choice(parser, "--device", options.device, kDeviceNames, "Where to compute", machine);
-  parser
-      .add_option("--threads", options.threads,
-                  "CPU threads a rank; 0: OMP_NUM_THREADS, else its share of the cores")
-      ->check(whole_number(0))
-      ->type_name("N")
-      ->group(machine);
-}
-
-void add_gpu_options(CLI::App& parser, TrainOptions& options) {
-  const std::string group = "GPU (--device cuda)";
-  CudaOptions& cuda = options.cuda;
-  add_choice(
-      parser, "--precision", cuda.precision, kPrecisionNames,
-      "fp32: true float32; tf32: float32 through tensor cores; bf16: activations, with float32 weights",
-      group);
-  add_choice(parser, "--kernels", cuda.kernels, kKernelNames,
-             "Batch norm, ReLU, pooling and softmax: kernels of our own, or cuDNN's one by one", group);
-  parser
-      .add_flag("--deterministic,!--no-deterministic", cuda.deterministic,
-                "The same bits again in the same run")
-      ->group(group);
-  parser
-      .add_flag("--autotune,!--no-autotune", cuda.autotune,
-                "Measure cuDNN's convolution algorithms at the start")
-      ->group(group);
-  add_choice(parser, "--cuda-graph", cuda.graph, kCudaGraphNames, "Launch each step as one captured graph",
-             group);
-  add_choice(parser, "--comm", cuda.comm, kCommLibraryNames,
-             "Sum gradients by NCCL, or by MPI through the host's memory", group);
-  parser.add_option("--buckets", cuda.buckets, "Parts in which gradients are summed while backward goes on")
-      ->check(whole_number(1))
-      ->type_name("N")
-      ->group(group);
-  parser.add_option("--comm-timeout", cuda.comm_timeout, "Seconds that NCCL may wait for other ranks")
-      ->check(whole_number(1))
-      ->type_name("N")
-      ->group(group);
-  parser.add_flag("--share-gpu,!--no-share-gpu", cuda.share_gpu, "Let ranks share a GPU, with --comm mpi")
-      ->group(group);
-}
-
-void add_output_options(CLI::App& parser, TrainOptions& options) {
-  const std::string output = "Output";
-  parser.add_option("--log", options.log, "Write JSON lines to this file")
-      ->type_name("FILE.jsonl")
-      ->group(output);
-  parser.add_flag("--log-steps,!--no-log-steps", options.log_steps, "Log every step")->group(output);
-  parser.add_option("--log-every", options.log_every, "Print and log the loss every N steps")
-      ->check(whole_number(1))
-      ->type_name("N")
-      ->group(output);
-}
 
 // Gives the options of a file to those flags that the command line left alone.
 void apply_config_file(CLI::App& parser, const std::string& path) {
@@ -231,6 +42,17 @@ void apply_config_file(CLI::App& parser, const std::string& path) {
   }
 }
 
+// The recipe's options, and what was given beside it.
+void apply_flags(CLI::App& parser, TrainOptions& options) {
+  const CLI::Option* recipe = parser.get_option("--recipe");
+  options = recipe_options(recipe->count() > 0 ? recipe->as<std::string>() : TrainOptions().recipe);
+  for (CLI::Option* option : parser.get_options()) {
+    if (option->count() > 0 && option->get_name() != "--help") {
+      option->run_callback();
+    }
+  }
+}
+
 // Recipe, then file, then flags: each overrides the one before.
 void resolve_options(CLI::App& parser, TrainOptions& options) {
   const CLI::Option* config = parser.get_option("--config");
@@ -239,28 +61,45 @@ void resolve_options(CLI::App& parser, TrainOptions& options) {
     if (!config_path.empty()) {
       apply_config_file(parser, config_path);
     }
-    const CLI::Option* recipe = parser.get_option("--recipe");
-    options = recipe_options(recipe->count() > 0 ? recipe->as<std::string>() : options.recipe);
-    for (CLI::Option* option : parser.get_options()) {
-      if (option->count() > 0 && option->get_name() != "--help") {
-        option->run_callback();
-      }
-    }
+    apply_flags(parser, options);
   } catch (const CLI::Error& complaint) {  // of a value in the file: the flags have been checked
     throw Error(ExitCode::kUsage, config_path + ": " + complaint.what());
   }
-  check_options(options);
 }
 
-void run_train(CLI::App& parser, TrainOptions& options) {
-  // Before MPI starts, which changes what the environment says of the launcher.
+// What the command line and the file leave open is as in the checkpoint; what they say otherwise is an error.
+void take_options_from(const ResumePoint& point, CLI::App& parser, TrainOptions& options) {
+  const auto saved = nlohmann::ordered_json::parse(point.checkpoint.options);
+  const bool is_other_recipe =
+      parser.get_option("--recipe")->count() > 0 && saved.value("recipe", options.recipe) != options.recipe;
+  for (const auto& [name, value] : saved.items()) {
+    CLI::Option* option = parser.get_option_no_throw("--" + name);
+    if (option != nullptr && is_inherited(name) && option->count() == 0 && !is_other_recipe) {
+      option->add_result(value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  apply_flags(parser, options);
+  require_same_run(options, point);
+}
+
+ExitCode run_train(CLI::App& parser, TrainOptions& options) {
+  StopSignals signals;  // before MPI starts threads
+  // Before MPI starts, too, which changes what the environment says of the launcher.
   const LaunchFacts facts = launch_facts(process_environment());
   check_pmi(facts);
   const MpiSession session;
   MpiCommunicator world;
   check_launch(facts, world.size());
   together(world, [&] { resolve_options(parser, options); });
-  Trainer(options, world).run();
+  agreed_options(options, world);
+  const std::optional<ResumePoint> point = find_resume_point(options, world);
+  together(world, [&] {
+    if (point) {
+      take_options_from(*point, parser, options);
+    }
+    check_options(options);
+  });
+  return Trainer(options, world, &signals, point).run();
 }
 
 }  // namespace
@@ -270,13 +109,8 @@ Command add_train_command(CLI::App& program) {
       program.add_subcommand("train", "Train the network, one replica a rank, and evaluate it");
   const auto options = std::make_shared<TrainOptions>();
   parser->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_run_options(*parser, *options);
-  add_optimizer_options(*parser, *options);
-  add_data_options(*parser, *options);
-  add_machine_options(*parser, *options);
-  add_gpu_options(*parser, *options);
-  add_output_options(*parser, *options);
-  return {parser, [parser, options] { run_train(*parser, *options); }};
+  add_train_flags(*parser, *options);
+  return {parser, [parser, options] { return run_train(*parser, *options); }};
 }
 
 }  // namespace convnet

@@ -10,8 +10,11 @@ namespace convnet {
 // that ends abruptly leaves whole lines.
 class JsonLines {
  public:
-  // Starts the file anew. Throws Error (kIo) if that fails.
-  explicit JsonLines(const std::filesystem::path& path);
+  enum class Mode { kReplace, kGoOn };
+
+  // Starts the file anew, or goes on behind what it holds, on a line of its own. Throws Error (kIo) if that
+  // fails.
+  explicit JsonLines(const std::filesystem::path& path, Mode mode = Mode::kReplace);
 
   // Throws Error (kIo) if the line cannot be written.
   void write(const nlohmann::ordered_json& object);

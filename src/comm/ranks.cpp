@@ -91,6 +91,11 @@ int thread_count(const RankFacts& facts, int requested) {
   return threads;
 }
 
+bool is_agreed(Communicator& world, const std::string& value) {
+  const std::vector<std::string> values = world.all_gather(value);
+  return std::ranges::all_of(values, [&](const std::string& other) { return other == values.front(); });
+}
+
 void require_agreement(Communicator& world, const std::string& what, const std::string& value) {
   const std::vector<std::string> values = world.all_gather(value);
   std::vector<std::string> differing;

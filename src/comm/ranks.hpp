@@ -25,6 +25,9 @@ std::vector<RankFacts> gather_rank_facts(MpiCommunicator& world, MpiCommunicator
 // if OMP_NUM_THREADS is not a number above 0.
 int thread_count(const RankFacts& facts, int requested);
 
+// Whether all ranks gave the same `value`. Collective.
+bool is_agreed(Communicator& world, const std::string& value);
+
 // Throws Error (kUsage) on every rank unless all ranks gave the same `value`: the message names `what`, the
 // ranks that differ from rank 0, and both values. Collective.
 void require_agreement(Communicator& world, const std::string& what, const std::string& value);

@@ -52,7 +52,8 @@ class Replica {
   virtual void all_reduce_gradients(Communicator& communicator) = 0;
 
   // Changes the parameters. Once a step's loss or gradient was not finite, nothing changes any more and
-  // result() says so, until write_state: the steps that the state counts tell which one it was.
+  // result() says so, until write_state: the steps that the state counts tell which one it was. With
+  // ReplicaOptions::skip_nonfinite that step alone changes nothing, not even running statistics.
   virtual void update(const UpdateRule& rule) = 0;
 
   // What the last step gave, valid after all_reduce_gradients.
@@ -75,6 +76,7 @@ struct ReplicaOptions {
   // Where given, batch norm takes its statistics over the batches of all ranks of this communicator, which
   // outlives the replica; forward_backward is then collective.
   Communicator* batch_norm_communicator = nullptr;
+  bool skip_nonfinite = false;
   CudaOptions cuda = {};  // of the CUDA back end
 };
 

@@ -14,18 +14,13 @@
 #include <vector>
 
 #include "convnet/error.hpp"
-#include "data/hdf5_handle.hpp"
+#include "data/hdf5_file.hpp"
 
 namespace convnet {
 namespace {
 
 constexpr const char* kFormat = "convnet-dataset";
 constexpr std::int64_t kVersion = 1;
-
-struct OpenFile {
-  std::string path;
-  Hdf5File handle;
-};
 
 struct OpenSplit {
   std::string name;  // "/train" or "/test"
@@ -52,7 +47,7 @@ void require_readable(const std::string& path) {
   }
 }
 
-OpenFile open_file(const std::string& path) {
+NamedHdf5File open_file(const std::string& path) {
   require_readable(path);
   silence_hdf5();
   if (H5Fis_hdf5(path.c_str()) == 0) {
@@ -64,55 +59,8 @@ OpenFile open_file(const std::string& path) {
   return {path, Hdf5File(check_hdf5(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), what))};
 }
 
-// --- Attributes ---
-
-// The root attribute `name`, of one element of a type of `type_class`; nothing if there is none.
-std::optional<Hdf5Attribute> open_attribute(const OpenFile& file, const std::string& name,
-                                            H5T_class_t type_class, const std::string& expected) {
-  const std::string what = fmt::format("{}: cannot open the attribute \"{}\"", file.path, name);
-  if (check_hdf5(H5Aexists(file.handle.get(), name.c_str()), what) == 0) {
-    return std::nullopt;
-  }
-  Hdf5Attribute attribute(check_hdf5(H5Aopen(file.handle.get(), name.c_str(), H5P_DEFAULT), what));
-  const Hdf5Type type(check_hdf5(H5Aget_type(attribute.get()), what));
-  const Hdf5Space space(check_hdf5(H5Aget_space(attribute.get()), what));
-  if (H5Tget_class(type.get()) != type_class || H5Sget_simple_extent_npoints(space.get()) != 1) {
-    fail(file.path, fmt::format("an attribute \"{}\" of another type", name), expected);
-  }
-  return attribute;
-}
-
-std::optional<std::int64_t> read_integer(const OpenFile& file, const std::string& name) {
-  const auto attribute = open_attribute(file, name, H5T_INTEGER, "one integer");
-  if (!attribute) {
-    return std::nullopt;
-  }
-  std::int64_t value = 0;
-  check_hdf5(H5Aread(attribute->get(), H5T_NATIVE_INT64, &value),
-             fmt::format("{}: cannot read the attribute \"{}\"", file.path, name));
-  return value;
-}
-
-std::optional<std::string> read_text(const OpenFile& file, const std::string& name) {
-  const auto attribute = open_attribute(file, name, H5T_STRING, "one string");
-  if (!attribute) {
-    return std::nullopt;
-  }
-  const std::string what = fmt::format("{}: cannot read the attribute \"{}\"", file.path, name);
-  const Hdf5Type type(check_hdf5(H5Aget_type(attribute->get()), what));
-  if (H5Tis_variable_str(type.get()) > 0) {
-    char* text = nullptr;
-    check_hdf5(H5Aread(attribute->get(), type.get(), static_cast<void*>(&text)), what);
-    const std::unique_ptr<char, herr_t (*)(void*)> owner(text, H5free_memory);
-    return text == nullptr ? "" : text;
-  }
-  std::string text(H5Tget_size(type.get()), '\0');
-  check_hdf5(H5Aread(attribute->get(), type.get(), text.data()), what);
-  return text.substr(0, text.find('\0'));
-}
-
 // The attribute `source`: lines of a sum, two spaces and a name.
-std::vector<SourceFile> read_sources(const OpenFile& file) {
+std::vector<SourceFile> read_sources(const NamedHdf5File& file) {
   std::vector<SourceFile> sources;
   std::istringstream lines(read_text(file, "source").value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -126,7 +74,7 @@ std::vector<SourceFile> read_sources(const OpenFile& file) {
   return sources;
 }
 
-DataFileInfo read_attributes(const OpenFile& file) {
+DataFileInfo read_attributes(const NamedHdf5File& file) {
   const std::string format = read_text(file, "format").value_or("");
   if (format != kFormat) {
     fail(file.path, format.empty() ? "no attribute \"format\"" : fmt::format("the format \"{}\"", format),
@@ -178,7 +126,7 @@ std::string spell(const std::string& type, const std::vector<hsize_t>& dimension
   return fmt::format("{} [{}]", type, fmt::join(dimensions, ", "));
 }
 
-Hdf5DataSet open_data_set(const OpenFile& file, const std::string& name, const std::string& expected) {
+Hdf5DataSet open_data_set(const NamedHdf5File& file, const std::string& name, const std::string& expected) {
   return Hdf5DataSet(
       check_hdf5(H5Dopen2(file.handle.get(), name.c_str(), H5P_DEFAULT),
                  fmt::format("{}: cannot open {}, expected {}, found", file.path, name, expected)));
@@ -195,7 +143,7 @@ bool is_possible_size(const std::vector<hsize_t>& dimensions) {
   });
 }
 
-OpenSplit open_split(const OpenFile& file, const std::string& name) {
+OpenSplit open_split(const NamedHdf5File& file, const std::string& name) {
   OpenSplit split;
   split.name = name;
   const std::string image_type = "uint8 [N, C, H, W] or [N, H, W]";
@@ -243,7 +191,7 @@ void read_rows(const Hdf5DataSet& set, std::int64_t first, std::int64_t count, h
 }  // namespace
 
 struct DataFile::Contents {
-  OpenFile file;
+  NamedHdf5File file;
   DataFileInfo info;
   OpenSplit train;
   OpenSplit test;
@@ -252,7 +200,7 @@ struct DataFile::Contents {
 };
 
 DataFile::DataFile(const std::filesystem::path& path) {
-  OpenFile file = open_file(path);
+  NamedHdf5File file = open_file(path);
   DataFileInfo info = read_attributes(file);
   OpenSplit train = open_split(file, "/train");
   OpenSplit test = open_split(file, "/test");

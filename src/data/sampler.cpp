@@ -49,44 +49,54 @@ RowRange Sampler::rows_held() const {
           shard_size(options_.rank)};
 }
 
-std::vector<std::int32_t> Sampler::epoch_rows(std::int64_t epoch) const {
+std::vector<std::int32_t> Sampler::epoch_rows(std::int64_t epoch, std::int64_t done) const {
   const std::uint64_t order_seed =
       options_.seed + (options_.reshuffle ? static_cast<std::uint64_t>(epoch) : 0);
-  const auto rank = static_cast<std::uint64_t>(options_.rank);
+  const auto size = static_cast<std::size_t>(shard_size(options_.rank, done));
   if (options_.sharding == Sharding::kStatic) {
-    TorchGenerator generator(order_seed + rank * kRankSeedStride);
-    return generator.permutation(static_cast<std::int32_t>(rows_held().count));
+    TorchGenerator generator(order_seed + static_cast<std::uint64_t>(options_.rank) * kRankSeedStride);
+    std::vector<std::int32_t> rows = generator.permutation(static_cast<std::int32_t>(rows_held().count));
+    rows.erase(rows.begin(), rows.end() - static_cast<std::ptrdiff_t>(size));
+    return rows;
   }
   TorchGenerator generator(order_seed);
   const std::vector<std::int32_t> order =
       generator.permutation(static_cast<std::int32_t>(options_.sample_count));
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(shard_size(options_.rank)));
+  const auto first = static_cast<std::size_t>(done + options_.rank);
+  std::vector<std::int32_t> rows(size);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = order[(rank + i * static_cast<std::size_t>(options_.world_size)) % order.size()];
+    rows[i] = order[(first + i * static_cast<std::size_t>(options_.world_size)) % order.size()];
   }
   return rows;
 }
 
-std::int64_t Sampler::shard_size(int rank) const {
-  const std::int64_t count = options_.sample_count;
+std::int64_t Sampler::shard_size(int rank, std::int64_t done) const {
   const int world_size = options_.world_size;
-  if (options_.tail == Tail::kPad) {
-    return divide_rounding_up(count, world_size);
-  }
   if (options_.sharding == Sharding::kStatic) {
-    return exact_range(count, rank, world_size).count;
+    const std::int64_t whole = options_.tail == Tail::kPad
+                                   ? divide_rounding_up(options_.sample_count, world_size)
+                                   : exact_range(options_.sample_count, rank, world_size).count;
+    return done < options_.sample_count ? whole - std::min(whole, done / world_size) : 0;
   }
-  return count / world_size + (rank < count % world_size ? 1 : 0);
+  const std::int64_t left = options_.sample_count - std::min(done, options_.sample_count);
+  if (options_.tail == Tail::kPad) {
+    return divide_rounding_up(left, world_size);
+  }
+  return left / world_size + (rank < left % world_size ? 1 : 0);
 }
 
-std::int64_t Sampler::steps_per_epoch() const {
-  return divide_rounding_up(divide_rounding_up(options_.sample_count, options_.world_size), options_.batch);
+std::int64_t Sampler::steps_per_epoch(std::int64_t done) const {
+  std::int64_t largest = 0;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    largest = std::max(largest, shard_size(rank, done));
+  }
+  return divide_rounding_up(largest, options_.batch);
 }
 
-std::int64_t Sampler::samples_in_step(std::int64_t step) const {
+std::int64_t Sampler::samples_in_step(std::int64_t step, std::int64_t done) const {
   std::int64_t samples = 0;
   for (int rank = 0; rank < options_.world_size; ++rank) {
-    samples += std::clamp(shard_size(rank) - step * options_.batch, std::int64_t{0}, options_.batch);
+    samples += std::clamp(shard_size(rank, done) - step * options_.batch, std::int64_t{0}, options_.batch);
   }
   return samples;
 }

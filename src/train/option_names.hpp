@@ -30,6 +30,8 @@ inline constexpr Names<BatchNorm, 2> kBatchNormNames{
     {{"local", BatchNorm::kLocal}, {"sync", BatchNorm::kSync}}};
 inline constexpr Names<BatchNormBuffers, 2> kBatchNormBufferNames{
     {{"rank0", BatchNormBuffers::kRank0}, {"mean", BatchNormBuffers::kMean}}};
+inline constexpr Names<OnNonfinite, 2> kOnNonfiniteNames{
+    {{"stop", OnNonfinite::kStop}, {"skip", OnNonfinite::kSkip}}};
 inline constexpr Names<Device, 3> kDeviceNames{
     {{"auto", Device::kAuto}, {"cpu", Device::kCpu}, {"cuda", Device::kCuda}}};
 

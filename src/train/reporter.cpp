@@ -1,6 +1,7 @@
 #include "train/reporter.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,10 +39,11 @@ void print_options(const ordered_json& options) {
   std::size_t column = 0;
   std::string line;
   for (const auto& [name, value] : options.items()) {
-    if (name == "data" || name == "log") {
-      continue;  // paths are long, and the data's is above
+    const bool is_path = name == "data" || name == "log" || name == "checkpoint-dir" || name == "resume";
+    if (is_path) {
+      continue;  // paths are long, and those that matter have lines of their own
     }
-    line += fmt::format("  {:<14}{:<14}", name, value.is_string() ? value.get<std::string>() : value.dump());
+    line += fmt::format("  {:<18}{:<12}", name, value.is_string() ? value.get<std::string>() : value.dump());
     if (++column % kColumns == 0) {
       fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
       line.clear();
@@ -52,10 +54,17 @@ void print_options(const ordered_json& options) {
 
 }  // namespace
 
+ordered_json library_versions(const BackendChoice& backend) {
+  return {{"convnet", CONVNET_VERSION},
+          {"backend", backend.library},
+          {"mpi", mpi_library()},
+          {"hdf5", hdf5_version()}};
+}
+
 Reporter::Reporter(const TrainOptions& options, int rank)
     : options_(options), is_speaker_(rank == 0), is_terminal_(isatty(STDERR_FILENO) != 0) {}
 
-void Reporter::open_log() {
+void Reporter::open_log(bool is_resumed) {
   if (!is_speaker_ || options_.log.empty()) {
     return;
   }
@@ -64,7 +73,7 @@ void Reporter::open_log() {
     throw Error(ExitCode::kUsage,
                 "--log " + options_.log + " is the data file itself: expected another file");
   }
-  log_.emplace(options_.log);
+  log_.emplace(options_.log, is_resumed ? JsonLines::Mode::kGoOn : JsonLines::Mode::kReplace);
 }
 
 void Reporter::write(const ordered_json& event) {
@@ -74,7 +83,7 @@ void Reporter::write(const ordered_json& event) {
 }
 
 void Reporter::start(const RunFacts& facts) {
-  steps_per_epoch_ = facts.steps_per_epoch;
+  first_step_ = facts.position.global_step;
   total_steps_ = facts.total_steps;
   if (!is_speaker_) {
     return;
@@ -88,19 +97,22 @@ void Reporter::start(const RunFacts& facts) {
              facts.data.name, facts.data.train_count, facts.data.test_count, to_string(facts.data.shape),
              facts.data.classes);
   print_options(options);
+  if (!facts.resumed_from.empty()) {
+    fmt::print("Resuming {}: epoch {}, {} steps done in it, {} in all\n\n", facts.resumed_from,
+               facts.position.epoch, facts.position.step, facts.position.global_step);
+  }
   std::fflush(stdout);
   ordered_json event{{"event", "run_start"}};
   event.update(options);
+  event["resumed_from"] = facts.resumed_from;
+  event["global_step"] = facts.position.global_step;
   event["world_size"] = facts.ranks.size();
   event["device"] = name_of(facts.backend.device, kDeviceNames);
   if (facts.backend.device == Device::kCuda) {
     event["gpu"] = facts.backend.gpu.name;
   }
   event["threads"] = facts.threads;
-  event["versions"] = {{"convnet", CONVNET_VERSION},
-                       {"backend", facts.backend.library},
-                       {"mpi", mpi_library()},
-                       {"hdf5", hdf5_version()}};
+  event["versions"] = library_versions(facts.backend);
   event["data_sources"] = ordered_json::object();
   for (const SourceFile& source : facts.data.sources) {
     event["data_sources"][source.name] = source.sha256;
@@ -109,14 +121,15 @@ void Reporter::start(const RunFacts& facts) {
 }
 
 bool Reporter::prints_step(std::int64_t step, std::int64_t global_step) const {
-  return step % options_.log_every == 0 || step == steps_per_epoch_ || global_step == total_steps_;
+  return step % options_.log_every == 0 || step == steps_in_epoch_ || global_step == total_steps_;
 }
 
 bool Reporter::wants_step(std::int64_t step, std::int64_t global_step) const {
   return options_.log_steps || prints_step(step, global_step);
 }
 
-void Reporter::start_epoch() {
+void Reporter::start_epoch(std::int64_t steps) {
+  steps_in_epoch_ = steps;
   epoch_.restart();
 }
 
@@ -128,7 +141,7 @@ void Reporter::step(const StepReport& report, std::int64_t images) {
   if (prints_step(report.step, report.global_step)) {
     clear_progress();
     fmt::print("Epoch [{}/{}], Step [{}/{}], Loss: {:.4f}\n", report.epoch, options_.epochs, report.step,
-               steps_per_epoch_, report.loss);
+               steps_in_epoch_, report.loss);
     std::fflush(stdout);
   }
   write({{"event", "step"},
@@ -148,8 +161,8 @@ void Reporter::show_progress(std::int64_t global_step, std::int64_t images) {
   }
   since_progress_.restart();
   const double rate = static_cast<double>(images) / epoch_.seconds();
-  const double seconds_left =
-      run_.seconds() / static_cast<double>(global_step) * static_cast<double>(total_steps_ - global_step);
+  const double seconds_left = run_.seconds() / static_cast<double>(global_step - first_step_) *
+                              static_cast<double>(total_steps_ - global_step);
   fmt::print(stderr, "\r\033[K{:3}%  {:.0f} images/s  {} left", 100 * global_step / total_steps_, rate,
              format_duration(seconds_left));
 }
@@ -175,14 +188,56 @@ void Reporter::end_epoch(const EpochReport& report) {
              report.epoch, options_.epochs, 100.0 * accuracy, report.test_correct, report.test_total,
              report.test_loss, images_per_second_);
   std::fflush(stdout);
+  if (report.updates_left_out > 0) {
+    spdlog::warn("epoch {}: {} updates left out, because loss or gradient was not finite", report.epoch,
+                 report.updates_left_out);
+  }
   write({{"event", "epoch_end"},
          {"epoch", report.epoch},
          {"test_correct", report.test_correct},
          {"test_total", report.test_total},
          {"test_accuracy", accuracy},
          {"test_loss", report.test_loss},
+         {"updates_left_out", report.updates_left_out},
          {"images_per_s", images_per_second_},
          {"seconds", epoch_seconds_}});
+}
+
+void Reporter::saved(const Written& checkpoint) {
+  if (!is_speaker_) {
+    return;
+  }
+  clear_progress();
+  fmt::print("Saved {} in {:.2f} s\n", checkpoint.path, checkpoint.seconds);
+  std::fflush(stdout);
+  write({{"event", "checkpoint"},
+         {"path", checkpoint.path},
+         {"global_step", checkpoint.global_step},
+         {"bytes", checkpoint.bytes},
+         {"seconds", checkpoint.seconds}});
+}
+
+void Reporter::stopped(const std::string& reason, const Position& position) {
+  if (!is_speaker_) {
+    return;
+  }
+  clear_progress();
+  fmt::print("Stopped by {} after step {} of {}, and saved: --resume latest goes on from there\n", reason,
+             position.global_step, total_steps_);
+  std::fflush(stdout);
+  write({{"event", "stopped"},
+         {"reason", reason},
+         {"epoch", position.epoch},
+         {"step", position.step},
+         {"global_step", position.global_step}});
+}
+
+void Reporter::nothing_left(const Position& position) {
+  if (is_speaker_) {
+    fmt::print("Nothing is left to train: {} steps are done, as many as --epochs {}{} asks for\n",
+               position.global_step, options_.epochs,
+               options_.max_steps > 0 ? fmt::format(" --max-steps {}", options_.max_steps) : "");
+  }
 }
 
 void Reporter::end(const std::string& weights_sha256, std::int64_t steps) {

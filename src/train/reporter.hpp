@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,7 +10,9 @@
 #include "base/json_lines.hpp"
 #include "comm/ranks.hpp"
 #include "compute/backend.hpp"
+#include "convnet/checkpoint.hpp"
 #include "convnet/dataset.hpp"
+#include "train/checkpoint_writer.hpp"
 #include "train/train_options.hpp"
 
 namespace convnet {
@@ -21,8 +24,9 @@ struct RunFacts {
   std::vector<int> threads;          // of each rank
   BackendChoice backend;
   DataFileInfo data;
-  std::int64_t steps_per_epoch = 0;
   std::int64_t total_steps = 0;
+  std::string resumed_from;  // a checkpoint's file; empty: the run starts anew
+  Position position;         // where it starts
 };
 
 struct StepReport {
@@ -38,8 +42,12 @@ struct EpochReport {
   int epoch = 1;
   std::int64_t test_correct = 0;
   std::int64_t test_total = 0;
-  double test_loss = 0.0;  // mean
+  double test_loss = 0.0;             // mean
+  std::int64_t updates_left_out = 0;  // of steps that were not finite, since the evaluation before
 };
+
+// The program and its libraries, by name.
+nlohmann::ordered_json library_versions(const BackendChoice& backend);
 
 // What a person and a program see of a run: lines on stdout, a progress line where stderr is a terminal, and
 // JSON lines. On ranks other than 0 it does nothing.
@@ -47,16 +55,17 @@ class Reporter {
  public:
   Reporter(const TrainOptions& options, int rank);
 
-  // Starts the file of JSON lines, if there is to be one. Throws Error: kUsage if that would overwrite the
-  // data, kIo if it cannot be written.
-  void open_log();
+  // Starts the file of JSON lines, if there is to be one, or goes on with it. Throws Error: kUsage if that
+  // would overwrite the data, kIo if it cannot be written.
+  void open_log(bool is_resumed);
 
   void start(const RunFacts& facts);
 
   // Whether somebody sees this step, so that its result is worth fetching. The same on all ranks.
   bool wants_step(std::int64_t step, std::int64_t global_step) const;
 
-  void start_epoch();
+  // `steps` are those of the whole epoch, with those done before this run took it up.
+  void start_epoch(std::int64_t steps);
   // Keeps the progress line going. `images` as in step().
   void show_progress(std::int64_t global_step, std::int64_t images);
   // `images` are those of all ranks since the start of the epoch.
@@ -64,6 +73,11 @@ class Reporter {
   // `images` are those of all ranks in the epoch, without evaluation.
   void end_training_epoch(std::int64_t images);
   void end_epoch(const EpochReport& report);
+  void saved(const Written& checkpoint);
+  // Instead of the run's end: it has been saved, because of `reason`.
+  void stopped(const std::string& reason, const Position& position);
+  // Instead of training: the run was over before it started.
+  void nothing_left(const Position& position);
   void end(const std::string& weights_sha256, std::int64_t steps);
 
  private:
@@ -76,7 +90,8 @@ class Reporter {
   bool is_speaker_;
   bool is_terminal_;
   std::optional<JsonLines> log_;
-  std::int64_t steps_per_epoch_ = 0;
+  std::int64_t steps_in_epoch_ = 0;
+  std::int64_t first_step_ = 0;  // steps that were done before this run started
   std::int64_t total_steps_ = 0;
   Stopwatch run_;
   Stopwatch epoch_;

@@ -19,16 +19,15 @@ double Schedule::one_cycle(double step) const {
   return std::lerp(peak_, finish, (step - top) / descent);
 }
 
-double Schedule::learning_rate(std::int64_t step) const {
-  const auto at = static_cast<double>(step);
+double Schedule::learning_rate(double step) const {
   if (kind_ == ScheduleKind::kOneCycle) {
-    return one_cycle(at);
+    return one_cycle(step);
   }
   const double rise = std::round(warmup_ * total_steps_);
-  if (at < rise) {
-    return peak_ * (at + 1.0) / rise;
+  if (step < rise) {
+    return peak_ * (step + 1.0) / rise;
   }
-  const double progress = (at - rise) / (total_steps_ - rise);
+  const double progress = (step - rise) / (total_steps_ - rise);
   switch (kind_) {
     case ScheduleKind::kStep:
       return peak_ * std::pow(0.1, std::floor(3.0 * progress));

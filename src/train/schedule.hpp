@@ -18,8 +18,8 @@ class Schedule {
   // it: for kOneCycle from peak / 25, else from near 0.
   Schedule(ScheduleKind kind, double peak, double warmup, std::int64_t total_steps);
 
-  // Of step 0 .. total_steps - 1.
-  double learning_rate(std::int64_t step) const;
+  // Of step 0 .. total_steps - 1. A run that was resumed at another world size has fractions of steps.
+  double learning_rate(double step) const;
 
  private:
   double one_cycle(double step) const;

@@ -49,6 +49,9 @@ void check_options(const TrainOptions& options) {
     throw Error(ExitCode::kUsage,
                 "--bn sync needs --kernels fused: cuDNN's batch norm sees one rank's batch");
   }
+  if (options.resume == "latest" && options.checkpoint_dir.empty()) {
+    throw Error(ExitCode::kUsage, "--resume latest needs --checkpoint-dir DIR to look in");
+  }
   if (options.log_steps && options.log.empty()) {
     throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");
   }
@@ -101,6 +104,13 @@ nlohmann::ordered_json to_json(const TrainOptions& options) {
           {"buckets", options.cuda.buckets},
           {"comm-timeout", options.cuda.comm_timeout},
           {"share-gpu", options.cuda.share_gpu},
+          {"checkpoint-dir", options.checkpoint_dir},
+          {"checkpoint-every", to_string(options.checkpoint_every)},
+          {"keep", options.keep},
+          {"resume", options.resume},
+          {"override", options.may_override},
+          {"time-limit", options.time_limit},
+          {"on-nonfinite", name_of(options.on_nonfinite, kOnNonfiniteNames)},
           {"log", options.log},
           {"log-steps", options.log_steps},
           {"log-every", options.log_every}};

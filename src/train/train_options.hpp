@@ -7,6 +7,7 @@
 #include "compute/backend.hpp"
 #include "compute/update_rule.hpp"
 #include "convnet/sampler.hpp"
+#include "train/intervals.hpp"
 #include "train/schedule.hpp"
 
 namespace convnet {
@@ -14,6 +15,7 @@ namespace convnet {
 enum class LearningRateScale { kNone, kLinear, kSqrt };  // times 1, the world size, its square root
 enum class BatchNorm { kLocal, kSync };         // statistics of a rank's batch, or of all ranks' batches
 enum class BatchNormBuffers { kRank0, kMean };  // whose running statistics are evaluated and kept
+enum class OnNonfinite { kStop, kSkip };        // of a step: end the run, or leave its update out
 
 // All that a training run depends on. The defaults are the recipe `seed`: the PyTorch tutorial's own run.
 struct TrainOptions {
@@ -43,6 +45,14 @@ struct TrainOptions {
   Device device = Device::kAuto;
   int threads = 0;  // of a rank; 0: its share of the cores
   CudaOptions cuda;
+
+  std::string checkpoint_dir;  // empty: no checkpoints
+  Interval checkpoint_every;
+  int keep = 3;               // newest checkpoints that are kept
+  std::string resume;         // "latest", a checkpoint's file, or empty: start anew
+  bool may_override = false;  // options may differ from the checkpoint's
+  double time_limit = 0.0;    // seconds after which the run shall have saved and ended; 0: none
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
 
   std::string log;         // file of JSON lines; empty: none
   bool log_steps = false;  // every step goes to the log, not only those that go to the screen

@@ -5,85 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "comm/ranks.hpp"
 #include "comm/shared_dataset.hpp"
 #include "comm/together.hpp"
 #include "convnet/error.hpp"
-#include "convnet/sha256.hpp"
+#include "train/nonfinite.hpp"
 
 namespace convnet {
 namespace {
-
-SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& info,
-                               const Communicator& world) {
-  return {.sample_count = info.train_count,
-          .rank = world.rank(),
-          .world_size = world.size(),
-          .batch = options.batch,
-          .seed = options.seed,
-          .sharding = options.sharding,
-          .tail = options.tail,
-          .reshuffle = options.reshuffle};
-}
-
-// What tells one data file from another, whatever its path: shape, counts, sources, and a sum over the
-// labels.
-std::string identity_of(const DataFile& file) {
-  const DataFileInfo& info = file.info();
-  std::string identity = to_string(info.shape) + (info.transposed ? " transposed, " : ", ") +
-                         std::to_string(info.classes) + " classes, " + std::to_string(info.train_count) +
-                         " + " + std::to_string(info.test_count) + " images";
-  for (const SourceFile& source : info.sources) {
-    identity += ", " + source.name + " " + source.sha256;
-  }
-  Sha256 labels_sum;
-  for (const Split split : {Split::kTrain, Split::kTest}) {
-    std::vector<std::int32_t> labels(static_cast<std::size_t>(info.count(split)));
-    file.read_labels(split, 0, labels);
-    labels_sum.update(std::as_bytes(std::span(labels)));
-  }
-  return identity + ", labels " + labels_sum.hex();
-}
-
-// What the file holds, once all ranks agree on it and know that the network and the sampler can take it.
-DataFileInfo agreed_info(const TrainOptions& options, MpiCommunicator& world) {
-  DataFileInfo info;
-  std::string identity;
-  together(world, [&] {
-    const DataFile file(options.data);
-    info = file.info();
-    identity = identity_of(file);
-  });
-  require_agreement(world, "the data file", identity);
-  together(world, [&] {
-    tutorial_network(info.shape, info.classes);
-    Sampler(sampler_options(options, info, world));
-  });
-  return info;
-}
-
-TrainOptions agreed_options(const TrainOptions& options, MpiCommunicator& world) {
-  require_agreement(world, "the program's version", CONVNET_VERSION);
-  nlohmann::ordered_json shared = to_json(options);
-  for (const char* own : {"data", "log"}) {
-    shared.erase(own);  // a rank may have paths of its own: the data is compared by its contents
-  }
-  for (const auto& [name, value] : shared.items()) {
-    require_agreement(world, "--" + name, value.dump());
-  }
-  return options;
-}
-
-BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world,
-                             const MpiCommunicator& node) {
-  BackendChoice choice = agree_on_backend(
-      options.device, options.cuda.share_gpu ? GpuSharing::kAllowed : GpuSharing::kForbidden, world, node);
-  together(world, [&] { check_options_of(choice, options); });
-  return choice;
-}
 
 void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int>& threads) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -95,45 +30,65 @@ void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int
   }
 }
 
+UpdateRule update_rule(const TrainOptions& options) {
+  return {.optimizer = options.optimizer,
+          .momentum = options.momentum,
+          .nesterov = options.nesterov,
+          .weight_decay = options.weight_decay};
+}
+
+// The mean of equally long parts.
+std::vector<float> mean_of_parts(std::span<const float> all, int parts) {
+  std::vector<float> mean(all.size() / static_cast<std::size_t>(parts));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    mean[i % mean.size()] += all[i];
+  }
+  for (float& value : mean) {
+    value /= static_cast<float>(parts);
+  }
+  return mean;
+}
+
 }  // namespace
 
-Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world)
+Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals,
+                 const std::optional<ResumePoint>& point)
     : options_(agreed_options(options, world)),
       world_(world),
       node_(MpiCommunicator::of_node(world)),
       reporter_(options_, world.rank()),
       backend_(agreed_backend(options, world, node_)),
-      data_info_(agreed_info(options, world)),
-      network_(tutorial_network(data_info_.shape, data_info_.classes)),
-      sampler_(sampler_options(options, data_info_, world)),
-      total_steps_(total_steps(options, sampler_.steps_per_epoch())),
-      schedule_(options.schedule, peak_learning_rate(options, world.size()), options.warmup, total_steps_),
-      test_rows_(exact_range(data_info_.test_count, world.rank(), world.size())) {
-  const int threads = introduce();
+      data_(agreed_data(options, world)),
+      network_(tutorial_network(data_.info.shape, data_.info.classes)),
+      layout_(network_),
+      sampler_(sampler_options(options, data_.info, world)),
+      keeper_(options, world, signals),
+      position_(point ? point->checkpoint.position : Position()),
+      total_steps_(position_.global_step + steps_left()),
+      schedule_(options.schedule, peak_learning_rate(options, world.size()), options.warmup,
+                total_steps(options, sampler_.steps_per_epoch())),
+      rule_(update_rule(options)),
+      test_rows_(exact_range(data_.info.test_count, world.rank(), world.size())) {
+  if (point) {
+    together(world_, [&] { require_same_data(data_.identity, network_, options_, *point); });
+  }
+  const int threads = introduce(point);
   load_dataset();
-  const std::int64_t largest_shard = (data_info_.train_count + world.size() - 1) / world.size();
-  together(world_, [&] {
-    replica_ = make_replica(
-        backend_, {.network = network_,
-                   .max_batch = static_cast<int>(std::min<std::int64_t>(options_.batch, largest_shard)),
-                   .threads = threads,
-                   .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr,
-                   .cuda = options_.cuda});
-  });
-  replica_->load(dataset_);
-  replica_->write_state(initial_state(network_, options_.seed));
+  make_own_replica(threads);
+  take_up(point);
 }
 
-int Trainer::introduce() {
+int Trainer::introduce(const std::optional<ResumePoint>& point) {
   RunFacts facts{.ranks = gather_rank_facts(world_, node_),
                  .backend = backend_,
-                 .data = data_info_,
-                 .steps_per_epoch = sampler_.steps_per_epoch(),
-                 .total_steps = total_steps_};
+                 .data = data_.info,
+                 .total_steps = total_steps_,
+                 .resumed_from = point ? point->path : "",
+                 .position = position_};
   int own_threads = 0;
   together(world_, [&] {
     own_threads = thread_count(facts.ranks[static_cast<std::size_t>(world_.rank())], options_.threads);
-    reporter_.open_log();
+    reporter_.open_log(point.has_value());
   });
   for (const std::string& threads : world_.all_gather(std::to_string(own_threads))) {
     facts.threads.push_back(std::stoi(threads));
@@ -152,78 +107,247 @@ void Trainer::load_dataset() {
     together(world_,
              [&] { dataset_ = load_private_dataset(options_.data, sampler_.rows_held(), test_rows_); });
   } else {
-    const RowRange all_train{0, data_info_.train_count};
-    const RowRange all_test{0, data_info_.test_count};
+    const RowRange all_train{0, data_.info.train_count};
+    const RowRange all_test{0, data_.info.test_count};
     dataset_ = load_shared_dataset(options_.data, all_train, all_test, world_, node_);
   }
 }
 
-void Trainer::run() {
-  for (int epoch = 1; global_step_ < total_steps_; ++epoch) {
-    train_epoch(epoch);
-    evaluate(epoch);
-  }
-  reporter_.end(agreed_weights_sha256(), global_step_);
+void Trainer::make_own_replica(int threads) {
+  const std::int64_t largest_shard = (data_.info.train_count + world_.size() - 1) / world_.size();
+  together(world_, [&] {
+    replica_ = make_replica(
+        backend_, {.network = network_,
+                   .max_batch = static_cast<int>(std::min<std::int64_t>(options_.batch, largest_shard)),
+                   .threads = threads,
+                   .batch_norm_communicator = options_.batch_norm == BatchNorm::kSync ? &world_ : nullptr,
+                   .skip_nonfinite = options_.on_nonfinite == OnNonfinite::kSkip,
+                   .cuda = options_.cuda});
+  });
+  replica_->load(dataset_);
 }
 
-void Trainer::train_epoch(int epoch) {
-  UpdateRule rule{.optimizer = options_.optimizer,
-                  .momentum = options_.momentum,
-                  .nesterov = options_.nesterov,
-                  .weight_decay = options_.weight_decay};
-  const auto batch = static_cast<std::size_t>(options_.batch);
-  const std::vector<std::int32_t> rows = sampler_.epoch_rows(epoch - 1);
-  replica_->announce_rows(rows);
-  std::span<const std::int32_t> rows_left(rows);
-  std::int64_t images = 0;
-  reporter_.start_epoch();
-  for (std::int64_t step = 0; step < sampler_.steps_per_epoch() && global_step_ < total_steps_; ++step) {
-    const auto own = rows_left.first(std::min(batch, rows_left.size()));
-    rows_left = rows_left.subspan(own.size());
-    const std::int64_t samples = sampler_.samples_in_step(step);
-    rule.learning_rate = schedule_.learning_rate(global_step_);
-    rule.step = ++global_step_;
+// The state to begin with: the checkpoint's, or that of a network that has seen nothing.
+void Trainer::take_up(const std::optional<ResumePoint>& point) {
+  ModelState state = point ? point->checkpoint.state : initial_state(network_, options_.seed);
+  if (state.moments.size() != static_cast<std::size_t>(rule_.moments())) {
+    state.moments.clear();  // of a new run, or of another optimiser (--override)
+  }
+  if (point && point->checkpoint.world_size == world_.size() && !point->checkpoint.rank_buffers.empty()) {
+    const auto own = point->checkpoint.rank_buffers.begin() +
+                     static_cast<std::ptrdiff_t>(state.buffers.size()) * world_.rank();
+    std::copy_n(own, state.buffers.size(), state.buffers.begin());
+  } else {
+    are_buffers_shared_ = true;
+  }
+  updates_left_out_ = position_.global_step - state.steps;
+  replica_->write_state(state);
+  if (keeper_.is_keeping()) {
+    state.moments.resize(static_cast<std::size_t>(rule_.moments()), state.parameters);
+    keeper_.prepare(checkpoint_bytes(checkpoint_of(state)).size());
+  }
+}
 
-    replica_->forward_backward(own, 1.0F / static_cast<float>(samples));
-    replica_->all_reduce_gradients(world_);
-    replica_->update(rule);
+// --- The loop ---
 
-    images += samples;
-    reporter_.show_progress(global_step_, images);
-    if (reporter_.wants_step(step + 1, global_step_)) {
-      const StepResult result = replica_->result();
-      require_finite(epoch, step + 1, result);
-      const double own_samples = std::max(1.0, static_cast<double>(own.size()));
-      reporter_.step({epoch, step + 1, global_step_, result.loss_sum / static_cast<double>(samples),
-                      result.local_loss_sum / own_samples, rule.learning_rate},
-                     images);
+// From the position on: the rest of its epoch, and the epochs behind it, or fewer by --max-steps.
+std::int64_t Trainer::steps_left() const {
+  if (position_.epoch > options_.epochs) {
+    return 0;
+  }
+  const std::int64_t steps = sampler_.steps_per_epoch(position_.samples) +
+                             (options_.epochs - position_.epoch) * sampler_.steps_per_epoch();
+  const std::int64_t most = std::max<std::int64_t>(options_.max_steps - position_.global_step, 0);
+  return options_.max_steps > 0 ? std::min(steps, most) : steps;
+}
+
+// Of an epoch that has seen all its samples only the evaluation is still to be done.
+bool Trainer::is_complete() const {
+  const bool is_out_of_steps = options_.max_steps > 0 && position_.global_step >= options_.max_steps;
+  return position_.epoch > options_.epochs || (is_out_of_steps && position_.samples < data_.info.train_count);
+}
+
+ExitCode Trainer::run() {
+  if (is_complete()) {
+    reporter_.nothing_left(position_);
+  }
+  while (!is_complete()) {
+    const EpochEnd end = train_epoch();
+    if (end == EpochEnd::kStopped) {
+      save();
+      finish_saving();
+      reporter_.stopped(stop_reason_, position_);
+      return ExitCode::kStopped;
     }
+    if (end == EpochEnd::kOutOfSteps) {
+      save();  // before the evaluation, which may average running statistics
+      evaluate();
+      break;
+    }
+    evaluate();
+    const bool is_due = keeper_.wants_epoch(position_.epoch);
+    position_ = {.epoch = position_.epoch + 1, .global_step = position_.global_step};
+    if (is_due || is_complete()) {
+      save();
+    }
+  }
+  finish_saving();
+  reporter_.end(agreed_weights_sha256(), position_.global_step);
+  return ExitCode::kOk;
+}
+
+Trainer::EpochEnd Trainer::train_epoch() {
+  epoch_start_ = position_;
+  rows_ = sampler_.epoch_rows(position_.epoch - 1, position_.samples);
+  const std::int64_t steps = sampler_.steps_per_epoch(position_.samples);
+  if (steps > 0) {
+    replica_->announce_rows(rows_);
+  }
+  std::int64_t images = 0;
+  reporter_.start_epoch(position_.step + steps);
+  for (std::int64_t step = 0; step < steps && position_.global_step < total_steps_; ++step) {
+    images += sampler_.samples_in_step(step, epoch_start_.samples);
+    train_step(step, steps);
+    report_step(images);
+    const Verdict verdict = keeper_.after_step(position_.global_step);
+    if (!verdict.stop_reason.empty() && position_.global_step < total_steps_) {
+      stop_reason_ = verdict.stop_reason;
+      return EpochEnd::kStopped;
+    }
+    if (verdict.save || !verdict.stop_reason.empty()) {
+      save();
+    }
+    report_saved();
   }
   reporter_.end_training_epoch(images);
+  return position_.samples == data_.info.train_count ? EpochEnd::kDone : EpochEnd::kOutOfSteps;
 }
 
-void Trainer::require_finite(int epoch, std::int64_t step, const StepResult& result) {
-  if (result.finite) {
+// Step `step`, from 0, of the `steps` that were left of the epoch when this run took it up.
+void Trainer::train_step(std::int64_t step, std::int64_t steps) {
+  rule_.learning_rate = schedule_.learning_rate(schedule_step(step));
+  rule_.step = ++position_.global_step;
+  replica_->forward_backward(rows_of_step(step), gradient_scale(step));
+  replica_->all_reduce_gradients(world_);
+  replica_->update(rule_);
+  are_buffers_shared_ = false;
+  ++position_.step;
+  const std::int64_t all = data_.info.train_count;
+  const std::int64_t seen = epoch_start_.samples + (step + 1) * options_.batch * world_.size();
+  position_.samples = step + 1 == steps ? all : std::min(seen, all - 1);
+}
+
+std::span<const std::int32_t> Trainer::rows_of_step(std::int64_t step) const {
+  const auto first = std::min(static_cast<std::size_t>(step * options_.batch), rows_.size());
+  return std::span(rows_).subspan(first,
+                                  std::min(static_cast<std::size_t>(options_.batch), rows_.size() - first));
+}
+
+float Trainer::gradient_scale(std::int64_t step) const {
+  return 1.0F / static_cast<float>(sampler_.samples_in_step(step, epoch_start_.samples));
+}
+
+// The schedule's clock: steps of a run that had this world size from its beginning.
+double Trainer::schedule_step(std::int64_t step) const {
+  const std::int64_t steps_per_epoch = sampler_.steps_per_epoch();
+  if (options_.max_steps > 0 && options_.max_steps < options_.epochs * steps_per_epoch) {
+    return static_cast<double>(position_.global_step);
+  }
+  const double samples_a_step = static_cast<double>(options_.batch) * world_.size();
+  return static_cast<double>((position_.epoch - 1) * steps_per_epoch + step) +
+         static_cast<double>(epoch_start_.samples) / samples_a_step;
+}
+
+void Trainer::report_step(std::int64_t images) {
+  reporter_.show_progress(position_.global_step, images);
+  if (!reporter_.wants_step(position_.step, position_.global_step)) {
     return;
   }
-  std::string culprits;
-  const std::vector<std::string> losses = world_.all_gather(std::to_string(result.local_loss_sum));
-  for (std::size_t rank = 0; rank < losses.size(); ++rank) {
-    if (!std::isfinite(std::stod(losses[rank]))) {
-      culprits += (culprits.empty() ? "" : ", ") + std::to_string(rank);
-    }
-  }
-  throw Error(ExitCode::kData, "training met a loss or gradient that is not finite after " +
-                                   std::to_string(replica_->read_state().steps) +
-                                   " good steps (seen in epoch " + std::to_string(epoch) + " at step " +
-                                   std::to_string(step) + ", loss not finite on rank " +
-                                   (culprits.empty() ? "none" : culprits) + "); a lower --lr may help")
-      .on_every_rank();
+  const StepResult result = replica_->result();
+  require_finite(result);
+  const std::int64_t step = position_.step - epoch_start_.step - 1;
+  const double samples = static_cast<double>(sampler_.samples_in_step(step, epoch_start_.samples));
+  const double own_samples = std::max(1.0, static_cast<double>(rows_of_step(step).size()));
+  reporter_.step({position_.epoch, position_.step, position_.global_step, result.loss_sum / samples,
+                  result.local_loss_sum / own_samples, rule_.learning_rate},
+                 images);
 }
+
+// The replica has refused all updates since the step that went wrong: the number of those done tells which it
+// was.
+void Trainer::require_finite(const StepResult& result) {
+  if (result.finite || options_.on_nonfinite == OnNonfinite::kSkip) {
+    return;
+  }
+  const std::int64_t global_step = replica_->read_state().steps + updates_left_out_ + 1;
+  const std::int64_t step = global_step - epoch_start_.global_step - 1;
+  throw nonfinite_error(
+      {position_.epoch, epoch_start_.step + step + 1, global_step, rows_of_step(step), gradient_scale(step)},
+      *replica_, layout_, world_);
+}
+
+// --- Saving ---
+
+void Trainer::save() {
+  if (!keeper_.is_keeping() || saved_ == position_) {
+    return;
+  }
+  require_finite(replica_->result());
+  Checkpoint checkpoint = checkpoint_of(replica_->read_state());
+  const bool has_own_buffers = options_.batch_norm == BatchNorm::kLocal &&
+                               options_.batch_norm_buffers == BatchNormBuffers::kMean && world_.size() > 1 &&
+                               !are_buffers_shared_;
+  if (has_own_buffers) {
+    checkpoint.rank_buffers = gather_buffers(checkpoint.state.buffers);
+    checkpoint.state.buffers = mean_of_parts(checkpoint.rank_buffers, world_.size());
+  }
+  keeper_.write(std::move(checkpoint));
+  saved_ = position_;
+  report_saved();
+}
+
+Checkpoint Trainer::checkpoint_of(ModelState state) const {
+  constexpr int kOneLine = -1;
+  return {.network = network_,
+          .state = std::move(state),
+          .rank_buffers = {},
+          .position = position_,
+          .world_size = world_.size(),
+          .options = to_json(options_).dump(kOneLine, ' ', false, nlohmann::json::error_handler_t::replace),
+          .data = data_.identity,
+          .versions = library_versions(backend_).dump()};
+}
+
+// Each rank's running statistics, in rank order.
+std::vector<float> Trainer::gather_buffers(const std::vector<float>& own) {
+  std::vector<float> all;
+  const std::string_view bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(float));
+  for (const std::string& part : world_.all_gather(std::string(bytes))) {
+    const std::size_t end = all.size();
+    all.resize(end + part.size() / sizeof(float));
+    std::memcpy(all.data() + end, part.data(), part.size());
+  }
+  return all;
+}
+
+void Trainer::report_saved() {
+  if (const auto written = keeper_.take_written()) {
+    reporter_.saved(*written);
+  }
+}
+
+void Trainer::finish_saving() {
+  if (keeper_.is_keeping()) {
+    keeper_.finish();
+    report_saved();
+  }
+}
+
+// --- Evaluation ---
 
 // DDP keeps the buffers of rank 0 alone: what the other ranks gathered never counts.
 void Trainer::share_batch_norm_buffers() {
-  if (world_.size() == 1 || options_.batch_norm == BatchNorm::kSync) {
+  if (are_buffers_shared_ || world_.size() == 1 || options_.batch_norm == BatchNorm::kSync) {
     return;
   }
   ModelState state = replica_->read_state();
@@ -236,9 +360,11 @@ void Trainer::share_batch_norm_buffers() {
     }
   }
   replica_->write_state(state);
+  are_buffers_shared_ = true;
 }
 
-void Trainer::evaluate(int epoch) {
+void Trainer::evaluate() {
+  require_finite(replica_->result());
   share_batch_norm_buffers();
   std::vector<std::int32_t> rows(static_cast<std::size_t>(test_rows_.count));
   std::iota(rows.begin(), rows.end(),
@@ -246,13 +372,15 @@ void Trainer::evaluate(int epoch) {
   const EvalResult own = replica_->evaluate(rows);
   std::array<double, 2> sums{own.loss_sum, static_cast<double>(own.correct)};
   world_.all_reduce_sum(sums);
-  const double mean_loss = sums[0] / static_cast<double>(data_info_.test_count);
+  const double mean_loss = sums[0] / static_cast<double>(data_.info.test_count);
   if (!std::isfinite(mean_loss)) {
-    throw Error(ExitCode::kData, "evaluation after epoch " + std::to_string(epoch) +
+    throw Error(ExitCode::kData, "evaluation after epoch " + std::to_string(position_.epoch) +
                                      " gives a loss that is not finite; a lower --lr may help")
         .on_every_rank();
   }
-  reporter_.end_epoch({epoch, static_cast<std::int64_t>(sums[1]), data_info_.test_count, mean_loss});
+  const std::int64_t left_out = position_.global_step - replica_->read_state().steps;
+  reporter_.end_epoch({position_.epoch, static_cast<std::int64_t>(sums[1]), data_.info.test_count, mean_loss,
+                       left_out - std::exchange(updates_left_out_, left_out)});
 }
 
 ModelState Trainer::state() {
@@ -262,7 +390,7 @@ ModelState Trainer::state() {
 
 // All replicas must have stayed the same to the last bit; if they have not, something is badly wrong.
 std::string Trainer::agreed_weights_sha256() {
-  std::string sum = weights_sha256(StateLayout(network_), state());
+  std::string sum = weights_sha256(layout_, state());
   require_agreement(world_, "the trained weights' SHA-256", sum);
   return sum;
 }

@@ -8,7 +8,7 @@
 namespace convnet {
 namespace {
 
-using Rates = std::vector<std::pair<std::int64_t, double>>;  // step, rate
+using Rates = std::vector<std::pair<double, double>>;  // step, rate
 
 void expect_rates(const Schedule& schedule, const Rates& rates) {
   for (const auto& [step, rate] : rates) {
@@ -62,16 +62,16 @@ TEST(Schedule, WarmUpRisesInEqualStepsToThePeak) {
 
 TEST(Schedule, OneCycleWithoutWarmUpOnlyFalls) {
   const Schedule schedule(ScheduleKind::kOneCycle, 0.05, 0.0, 10);
-  for (std::int64_t step = 1; step < 10; ++step) {
+  for (int step = 1; step < 10; ++step) {
     EXPECT_LT(schedule.learning_rate(step), schedule.learning_rate(step - 1));
   }
   EXPECT_GT(schedule.learning_rate(0), 0.04);
 }
 
 TEST(Schedule, OneCycleOfVeryFewStepsIsFinite) {
-  for (std::int64_t steps = 1; steps <= 12; ++steps) {
+  for (int steps = 1; steps <= 12; ++steps) {
     const Schedule schedule(ScheduleKind::kOneCycle, 0.05, 0.2, steps);
-    for (std::int64_t step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps; ++step) {
       EXPECT_GE(schedule.learning_rate(step), 0.0);
       EXPECT_LE(schedule.learning_rate(step), 0.05);
     }

@@ -87,6 +87,8 @@ class CpuReplica final : public Replica {
   Buffer<float> logits_gradient_;
 
   ModelState state_;
+  bool skips_nonfinite_;
+  std::vector<float> buffers_before_;  // the step
   Buffer<float> gradients_;  // of all parameters, then the step's loss sum and its correct predictions
   StepResult result_;
 };
@@ -102,6 +104,7 @@ CpuReplica::CpuReplica(const ReplicaOptions& options)
       labels_(static_cast<std::size_t>(max_batch_)),
       logits_(static_cast<std::size_t>(max_batch_) * static_cast<std::size_t>(network_.classes)),
       logits_gradient_(logits_.size()),
+      skips_nonfinite_(options.skip_nonfinite),
       gradients_(static_cast<std::size_t>(layout_.parameter_count()) + 2) {
   omp_set_num_threads(options.threads);
   blocks_.reserve(network_.blocks.size());
@@ -182,6 +185,10 @@ void CpuReplica::forward_backward(std::span<const std::int32_t> rows, float grad
   if (batch == 0) {
     std::ranges::fill(gradients_.span(), 0.0F);
   }
+  if (skips_nonfinite_) {
+    result_.finite = true;
+    buffers_before_ = state_.buffers;
+  }
   take_batch(dataset_->train, rows);
   forward(batch, true);
   const LossSums sums =
@@ -204,6 +211,9 @@ void CpuReplica::all_reduce_gradients(Communicator& communicator) {
 
 void CpuReplica::update(const UpdateRule& rule) {
   if (!result_.finite) {
+    if (skips_nonfinite_) {
+      state_.buffers = buffers_before_;
+    }
     return;
   }
   state_.moments.resize(static_cast<std::size_t>(rule.moments()),

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "comm/mpi_communicator.hpp"
+#include "convnet/checkpoint.hpp"
+#include "train/train_options.hpp"
+
+namespace convnet {
+
+// Where a run goes on.
+struct ResumePoint {
+  std::string path;
+  Checkpoint checkpoint;
+};
+
+// The checkpoint that --resume asks for, on every rank, read by rank 0; nothing where the run starts anew:
+// without --resume, or if "latest" finds none. Of damaged checkpoints "latest" warns, renames them and takes
+// the newest good one. Throws Error on every rank: kData if the file asked for, or all there are, cannot be
+// used; kUsage if the run would mix with the checkpoints of another in its folder; kIo if reading fails.
+// Collective.
+std::optional<ResumePoint> find_resume_point(const TrainOptions& options, MpiCommunicator& world);
+
+// Whether a run takes this option over from its checkpoint, unless it is given anew: those that training
+// depends on, but not where and how it computes, or what it prints and keeps.
+bool is_inherited(const std::string& option);
+
+// Throws Error (kUsage) naming both values of each option that would make the run another one than the
+// checkpoint's, unless options.may_override.
+void require_same_run(const TrainOptions& options, const ResumePoint& point);
+
+// Likewise for the training data: `identity` as Checkpoint::data; the network must fit in any case.
+void require_same_data(const std::string& identity, const Network& network, const TrainOptions& options,
+                       const ResumePoint& point);
+
+}  // namespace convnet

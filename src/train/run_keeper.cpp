@@ -1,0 +1,173 @@
+#include "train/run_keeper.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "comm/together.hpp"
+#include "convnet/error.hpp"
+
+namespace convnet {
+namespace {
+
+// What a rank may say at a step boundary.
+constexpr std::uint32_t kSave = 1;
+constexpr std::uint32_t kTimeIsUp = 2;
+constexpr std::uint32_t kTerminate = 4;
+constexpr std::uint32_t kInterrupt = 8;
+constexpr std::uint32_t kUser = 16;
+
+struct StopFlag {
+  std::uint32_t flag;
+  int signal;  // 0: none
+  std::string_view name;
+};
+
+constexpr std::array<StopFlag, 4> kStopFlags{{{kTerminate, SIGTERM, "SIGTERM"},
+                                              {kInterrupt, SIGINT, "SIGINT"},
+                                              {kUser, SIGUSR1, "SIGUSR1"},
+                                              {kTimeIsUp, 0, "the time limit"}}};
+
+// Seconds until Slurm ends the job, if it says so; else 0.
+double seconds_of_slurm_job() {
+  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  if (text == nullptr) {
+    return 0.0;
+  }
+  const std::string_view digits(text);
+  std::int64_t end = 0;
+  const auto [last, error] = std::from_chars(digits.data(), digits.data() + digits.size(), end);
+  if (error != std::errc() || last != digits.data() + digits.size()) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("SLURM_JOB_END_TIME is \"{}\": expected seconds since 1970", digits));
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::max(static_cast<double>(end) - std::chrono::duration<double>(now).count(), 1.0);
+}
+
+double time_limit_of(const TrainOptions& options) {
+  const double slurms = seconds_of_slurm_job();
+  if (options.time_limit == 0.0 || slurms == 0.0) {
+    return std::max(options.time_limit, slurms);
+  }
+  return std::min(options.time_limit, slurms);
+}
+
+}  // namespace
+
+RunKeeper::RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals)
+    : options_(options), world_(world), signals_(signals), time_limit_(0.0) {
+  if (options.checkpoint_dir.empty()) {
+    return;
+  }
+  together(world, [&] { time_limit_ = time_limit_of(options); });
+  flags_ = std::make_unique<SharedFlags>();
+  if (world.rank() == 0) {
+    writer_.emplace(CheckpointFolder(options.checkpoint_dir), options.keep);
+  }
+  if (signals_ != nullptr) {
+    signals_->hold();
+  }
+}
+
+void RunKeeper::prepare(std::uint64_t bytes) {
+  together(world_, [&] {
+    if (writer_) {
+      CheckpointFolder(options_.checkpoint_dir).prepare(bytes);
+    }
+  });
+  since_save_.restart();
+  since_step_.restart();
+}
+
+// Rank 0's clock counts. A step, evaluation included, and a save must still fit, with something to spare.
+double RunKeeper::seconds_left() const {
+  constexpr double kMargin = 2.0;
+  constexpr double kSafety = 2.0;
+  return time_limit_ - since_start_.seconds() - kMargin - kSafety * (longest_step_ + longest_save_);
+}
+
+std::uint32_t RunKeeper::own_flags() {
+  std::uint32_t flags = 0;
+  if (world_.rank() == 0) {
+    constexpr double kMinute = 60.0;
+    const Interval& every = options_.checkpoint_every;
+    const bool is_due = every.unit == IntervalUnit::kMinutes &&
+                        since_save_.seconds() >= kMinute * static_cast<double>(every.count);
+    if (is_due) {
+      flags |= kSave;
+      since_save_.restart();  // all ranks hear of it one step later
+    }
+    if (time_limit_ > 0.0 && seconds_left() <= 0.0) {
+      flags |= kTimeIsUp;
+    }
+  }
+  const int received = signals_ == nullptr ? 0 : signals_->received();
+  for (const StopFlag& stop : kStopFlags) {
+    if (received != 0 && stop.signal == received) {
+      flags |= stop.flag;
+    }
+  }
+  return flags;
+}
+
+Verdict RunKeeper::after_step(std::int64_t global_step) {
+  if (!is_keeping()) {
+    return {};
+  }
+  collect(false);
+  longest_step_ = std::max(longest_step_, since_step_.seconds());
+  since_step_.restart();
+  const std::uint32_t flags = flags_->exchange(own_flags());
+  Verdict verdict;
+  const Interval& every = options_.checkpoint_every;
+  verdict.save =
+      (flags & kSave) != 0 || (every.unit == IntervalUnit::kSteps && global_step % every.count == 0);
+  for (const StopFlag& stop : kStopFlags) {
+    if ((flags & stop.flag) != 0 && verdict.stop_reason.empty()) {
+      verdict.stop_reason = stop.name;
+    }
+  }
+  return verdict;
+}
+
+bool RunKeeper::wants_epoch(int epochs_done) const {
+  const Interval& every = options_.checkpoint_every;
+  return is_keeping() && every.unit == IntervalUnit::kEpochs && epochs_done % every.count == 0;
+}
+
+void RunKeeper::write(Checkpoint checkpoint) {
+  since_save_.restart();
+  if (writer_) {
+    collect(true);
+    writer_->start(std::move(checkpoint));
+  }
+}
+
+void RunKeeper::finish() {
+  collect(true);
+  world_.barrier();  // no rank ends, and makes the launcher end the others, before all is written
+}
+
+void RunKeeper::collect(bool wait) {
+  if (!writer_) {
+    return;
+  }
+  if (auto written = writer_->written(wait)) {
+    longest_save_ = std::max(longest_save_, written->seconds);
+    written_ = std::move(written);
+  }
+}
+
+std::optional<Written> RunKeeper::take_written() {
+  return std::exchange(written_, std::nullopt);
+}
+
+}  // namespace convnet

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.hpp"
+#include "comm/shared_flags.hpp"
+#include "train/checkpoint_writer.hpp"
+#include "train/stop_signals.hpp"
+#include "train/train_options.hpp"
+
+namespace convnet {
+
+// What is to be done at a step boundary, on all ranks alike.
+struct Verdict {
+  bool save = false;
+  std::string stop_reason;  // "SIGTERM", "the time limit"; empty: go on
+};
+
+// Keeps a run from being lost: decides with the other ranks when to save and when to stop, and has rank 0
+// write. Without --checkpoint-dir there is nothing to decide, and it does nothing.
+class RunKeeper {
+ public:
+  // `signals`, where given, outlives the keeper. Collective. Throws Error on every rank: kUsage if
+  // SLURM_JOB_END_TIME is no time.
+  RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals);
+
+  bool is_keeping() const { return flags_ != nullptr; }
+
+  // Makes sure that a checkpoint of so many bytes can be written. Collective; throws Error (kIo) on every
+  // rank if it cannot.
+  void prepare(std::uint64_t bytes);
+
+  // Collective, once a step. Throws Error (kIo), on rank 0
+  // alone, if a checkpoint could not be written.
+  Verdict after_step(std::int64_t global_step);
+
+  bool wants_epoch(int epochs_done) const;
+
+  // Begins to write, or waits for all that was begun. Only rank 0 writes. Throws as after_step.
+  void write(Checkpoint checkpoint);
+  void finish();
+
+  // What has been written since the last call.
+  std::optional<Written> take_written();
+
+ private:
+  std::uint32_t own_flags();
+  double seconds_left() const;
+  void collect(bool wait);
+
+  TrainOptions options_;
+  MpiCommunicator& world_;
+  StopSignals* signals_;
+  std::unique_ptr<SharedFlags> flags_;
+  std::optional<CheckpointWriter> writer_;
+  std::optional<Written> written_;
+  double time_limit_;  // seconds since the start; 0: none
+  Stopwatch since_start_;
+  Stopwatch since_save_;
+  Stopwatch since_step_;
+  double longest_step_ = 0.0;  // seconds from one step boundary to the next
+  double longest_save_ = 0.0;
+};
+
+}  // namespace convnet

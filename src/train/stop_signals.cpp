@@ -1,0 +1,49 @@
+#include "train/stop_signals.hpp"
+
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
+
+#include "convnet/error.hpp"
+
+namespace convnet {
+
+StopSignals::StopSignals() {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    sigaddset(&signals_, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
+  taker_ = std::jthread([this](const std::stop_token& end) {
+    constexpr timespec kPause{0, 50'000'000};
+    while (!end.stop_requested()) {
+      const int signal = sigtimedwait(&signals_, nullptr, &kPause);
+      if (signal > 0) {
+        take(signal);
+      }
+    }
+  });
+}
+
+StopSignals::~StopSignals() {
+  taker_.request_stop();
+  taker_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void StopSignals::take(int signal) {
+  if (!is_held_) {
+    std::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+    std::raise(signal);
+  }
+  if (signal == SIGINT && ++interrupts_ == 2) {
+    std::cerr << "convnet: interrupted twice: ending at once; the newest checkpoint stands\n" << std::flush;
+    constexpr int kInterrupted = 128 + SIGINT;
+    std::_Exit(kInterrupted);
+  }
+  int none = 0;
+  received_.compare_exchange_strong(none, signal);
+}
+
+}  // namespace convnet

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+namespace convnet {
+
+// SIGTERM, SIGINT and SIGUSR1, taken by a thread of its own instead of by a handler. It must be made before
+// other threads are, so that none of them takes the signals. Until hold() a signal ends the process as it
+// would without; from then on it is kept for whoever asks. A second SIGINT ends the process at once (130).
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  void hold() { is_held_ = true; }
+
+  // The first signal that was kept; 0: none yet.
+  int received() const { return received_; }
+
+ private:
+  void take(int signal);
+
+  sigset_t signals_{};
+  sigset_t mask_before_{};
+  std::atomic<bool> is_held_ = false;
+  std::atomic<int> received_ = 0;
+  int interrupts_ = 0;  // SIGINTs so far
+  std::jthread taker_;
+};
+
+}  // namespace convnet
