@@ -102,17 +102,32 @@ expect_end() {
   expect_equal "state of job $job" "$1" "$(job_state)"
 }
 
+# Of an array, all elements. A job that is being requeued passes through states that are no end.
 job_has_ended() {
-  [[ " $(job_state) " != *\ PENDING\ * && " $(job_state) " != *\ RUNNING\ * && " $(job_state) " != *\ COMPLETING\ * ]]
+  [[ $(job_state) =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)(\ (COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL))*$ ]]
 }
 
 hosts_are_idle() {
   [ "$(on cnctl sinfo --noheader --format %T | sort -u)" = idle ]
 }
 
+# The ranks that run on a host, as process numbers: the hosts share those.
+ranks_on() {
+  on "$1" pgrep --exact convnet --ns "$(cat "$CLUSTER/$1.pid")" --nslist uts
+}
+
+has_slurmd() {
+  on "$1" pgrep --pidfile "$CLUSTER/slurmd-$1.pid" >/dev/null 2>&1
+}
+
 # Leaves the cluster as the next test wants it.
 clean_up() {
+  local host
   on cnctl scancel --user root || true
+  for host in cn1 cn2; do
+    on cnctl ip link set "link-$host" up
+    has_slurmd "$host" || "$tests/two_hosts.sh" slurmd "$host"
+  done
   wait_until 60 "both hosts are idle again" hosts_are_idle
 }
 
