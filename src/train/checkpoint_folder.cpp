@@ -29,7 +29,7 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const auto* const last = name.data() + name.size() - kSuffix.size();
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(first, last, step);
-  return error == std::errc() && end == last && first != last ? std::optional(step) : std::nullopt;
+  return error == std::errc() && end == last && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
 // Of a checkpoint that was being written as its writer was killed.

@@ -24,6 +24,21 @@ TEST(JsonLines, EveryLineCanBeReadAsSoonAsItIsWritten) {
   EXPECT_EQ(line, R"({"event":"end"})");
 }
 
+TEST(JsonLines, GoesOnBehindWhatAFileHoldsOnALineOfItsOwn) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "log.jsonl";
+  for (const std::string before : {"", "{\"a\":1}\n", "{\"a\":1}\n{\"b"}) {
+    std::ofstream(path) << before;
+    JsonLines(path, JsonLines::Mode::kGoOn).write({{"c", 3}});
+    std::string text;
+    std::getline(std::ifstream(path), text, '\0');
+    const bool is_cut = !before.empty() && before.back() != '\n';
+    EXPECT_EQ(text, before + (is_cut ? "\n" : "") + "{\"c\":3}\n");
+  }
+  JsonLines(path).write({{"c", 3}});
+  EXPECT_EQ(std::filesystem::file_size(path), 8U);
+}
+
 TEST(JsonLines, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
   try {
     const JsonLines log("/nowhere/log.jsonl");

@@ -188,6 +188,34 @@ TEST_P(ReplicaTest, DoesNotUpdateFromWhatIsNotFinite) {
   }
 }
 
+TEST_P(ReplicaTest, SkipsAStepThatIsNotFiniteWhereAskedTo) {
+  const Scene scene(one_block());
+  for (const UpdateRule& rule :
+       {UpdateRule{.learning_rate = 0.1, .momentum = 0.9}, UpdateRule{.optimizer = Optimizer::kAdamW}}) {
+    std::vector<ModelState> states;
+    for (const bool meets_bad_step : {false, true}) {
+      const auto replica =
+          GetParam().make_replica({.network = scene.network, .max_batch = 5, .skip_nonfinite = true});
+      replica->load(scene.dataset);
+      replica->write_state(scene.state);
+      EXPECT_TRUE(step(*replica, scene.rows).finite);
+      replica->update(rule);
+      if (meets_bad_step) {
+        LoneCommunicator alone;
+        replica->forward_backward(std::span(scene.rows).first(3), std::numeric_limits<float>::infinity());
+        replica->all_reduce_gradients(alone);
+        replica->update(rule);
+        EXPECT_FALSE(replica->result().finite);
+      }
+      EXPECT_TRUE(step(*replica, scene.rows).finite);
+      replica->update(rule);
+      states.push_back(replica->read_state());
+    }
+    EXPECT_EQ(states[1], states[0]);
+    EXPECT_EQ(states[1].steps, 2);
+  }
+}
+
 TEST_P(ReplicaTest, TakesASmallBatchAsAReplicaThatWasMadeForIt) {
   const Scene scene(tutorial_network({1, 28, 28}, 47));
   const auto made_for_more = make(scene, 50);

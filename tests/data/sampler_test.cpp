@@ -17,10 +17,10 @@ namespace {
 
 using Rows = std::vector<std::int32_t>;
 
-std::vector<Rows> rows_of_all_ranks(SamplerOptions options, std::int64_t epoch) {
+std::vector<Rows> rows_of_all_ranks(SamplerOptions options, std::int64_t epoch, std::int64_t done = 0) {
   std::vector<Rows> all;
   for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
-    all.push_back(Sampler(options).epoch_rows(epoch));
+    all.push_back(Sampler(options).epoch_rows(epoch, done));
   }
   return all;
 }
@@ -190,6 +190,74 @@ TEST(Sampler, CountsTheSamplesOfEachStepAsTheRanksTakeThem) {
       }
     }
   });
+}
+
+TEST(Sampler, GoesOnWithinAnEpochWhereItWasLeft) {
+  for_many_sizes([](SamplerOptions options) {
+    for (const std::int64_t batch : kBatches) {
+      for (const Sharding sharding : kShardings) {
+        for (const Tail tail : kTails) {
+          options.batch = batch;
+          options.sharding = sharding;
+          options.tail = tail;
+          const std::vector<Rows> whole = rows_of_all_ranks(options, 0);
+          const Sampler sampler(options);
+          for (std::int64_t steps = 0; steps < sampler.steps_per_epoch(); ++steps) {
+            const std::int64_t done = steps * batch * options.world_size;
+            EXPECT_EQ(sampler.steps_per_epoch(done), sampler.steps_per_epoch() - steps);
+            EXPECT_EQ(sampler.samples_in_step(0, done), sampler.samples_in_step(steps));
+            const std::vector<Rows> rest = rows_of_all_ranks(options, 0, done);
+            for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+              EXPECT_TRUE(std::ranges::equal(
+                  std::span(whole[rank]).subspan(static_cast<std::size_t>(steps * batch)), rest[rank]))
+                  << steps << " steps done, rank " << rank;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Sampler, VisitsEachSampleOnceWhereTheRanksChangeWithinAnEpoch) {
+  for (const Tail tail : kTails) {
+    for (const int ranks_before : {1, 2, 3, 5}) {
+      for (const int ranks_after : {1, 2, 4, 7}) {
+        SamplerOptions options{.sample_count = 101, .world_size = ranks_before, .batch = 4, .tail = tail};
+        const std::int64_t steps = 3;
+        std::vector<int> counts(101, 0);
+        for (const Rows& rows : rows_of_all_ranks(options, 0)) {
+          for (const std::int32_t row : std::span(rows).first(static_cast<std::size_t>(steps * 4))) {
+            ++counts[static_cast<std::size_t>(row)];
+          }
+        }
+        options.world_size = ranks_after;
+        std::int64_t rest = 0;
+        for (const Rows& rows : rows_of_all_ranks(options, 0, steps * 4 * ranks_before)) {
+          rest += std::ssize(rows);
+          for (const std::int32_t row : rows) {
+            ++counts[static_cast<std::size_t>(row)];
+          }
+        }
+        EXPECT_EQ(*std::ranges::min_element(counts), 1) << ranks_before << " to " << ranks_after;
+        const std::int64_t repeated = rest - (101 - steps * 4 * ranks_before);
+        EXPECT_LT(repeated, tail == Tail::kExact ? 1 : ranks_after);
+      }
+    }
+  }
+}
+
+TEST(Sampler, KeepsTheNumberOfSamplesWhereStaticShardsChangeWithinAnEpoch) {
+  SamplerOptions options{
+      .sample_count = 101, .world_size = 3, .batch = 4, .sharding = Sharding::kStatic, .tail = Tail::kExact};
+  for (const std::int64_t done : {24, 48, 100}) {
+    std::int64_t rest = 0;
+    for (const Rows& rows : rows_of_all_ranks(options, 0, done)) {
+      rest += std::ssize(rows);
+    }
+    EXPECT_NEAR(static_cast<double>(rest), static_cast<double>(101 - done), 2.0);  // done / 3 is rounded down
+  }
+  EXPECT_EQ(Sampler(options).steps_per_epoch(101), 0);
 }
 
 TEST(Sampler, HoldsRowsOfTheFileOnlyInOrderAndWithLittleOverlap) {

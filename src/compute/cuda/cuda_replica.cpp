@@ -77,6 +77,7 @@ class CudaReplica final : public Replica {
   std::vector<GradientBucket> buckets_;
   DeviceArray<float> parameters_;
   DeviceArray<float> buffers_;
+  DeviceArray<float> buffers_before_;  // the step, where it may be skipped; else empty
   std::array<DeviceArray<float>, 2> moments_;
   std::size_t moment_count_ = 0;
   NcclArray<float> gradients_;  // of all parameters, then the tail
@@ -107,6 +108,7 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
       buckets_(gradient_buckets(network_, layout_, options.cuda.buckets, kTail)),
       parameters_(layout_.parameter_size()),
       buffers_(layout_.buffer_size()),
+      buffers_before_(options.skip_nonfinite ? layout_.buffer_size() : 0),
       moments_{DeviceArray<float>(layout_.parameter_size()), DeviceArray<float>(layout_.parameter_size())},
       gradients_(layout_.parameter_size() + kTail),
       record_(1),
@@ -215,6 +217,10 @@ void CudaReplica<T>::take_batch(const LoadedSplit& split, int batch) {
 template <class T>
 void CudaReplica<T>::queue_step(int batch, bool with_sum) {
   DeviceCommunicator* const batch_norm = batch_norm_world_ != nullptr ? communicator_.get() : nullptr;
+  if (buffers_before_.size() > 0) {
+    begin_skippable(stream(), buffers_.data(), static_cast<std::int64_t>(buffers_.size()),
+                    buffers_before_.data(), score_.data());
+  }
   if (batch > 0) {
     take_batch(*train_, batch);
   } else {
@@ -284,6 +290,10 @@ void CudaReplica<T>::queue_update(const UpdateRule& rule) {
     apply_adamw(stream(), arrays, record_.data(), score_.data());
   } else {
     apply_sgd(stream(), arrays, rule.nesterov, record_.data(), score_.data());
+  }
+  if (buffers_before_.size() > 0) {
+    end_skippable(stream(), buffers_before_.data(), static_cast<std::int64_t>(buffers_.size()),
+                  buffers_.data(), score_.data());
   }
 }
 

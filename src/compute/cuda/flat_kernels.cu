@@ -24,6 +24,25 @@ __global__ void check_finite_kernel(const float* values, std::int64_t count, Sco
   }
 }
 
+__global__ void begin_skippable_kernel(const float* buffers, std::int64_t count, float* before,
+                                       Score* score) {
+  const std::int64_t i = global_index();
+  if (i < count) {
+    before[i] = buffers[i];
+  }
+  if (i == 0) {
+    score->is_finite = 1;
+  }
+}
+
+__global__ void end_skippable_kernel(const float* before, std::int64_t count, float* buffers,
+                                     const Score* score) {
+  const std::int64_t i = global_index();
+  if (i < count && score->is_finite == 0) {
+    buffers[i] = before[i];
+  }
+}
+
 __global__ void sgd_kernel(UpdateArrays arrays, bool nesterov, const StepRecord* record, Score* score) {
   const std::int64_t i = global_index();
   if (i >= arrays.count || score->is_finite == 0) {
@@ -82,6 +101,16 @@ void convert(cudaStream_t stream, const __nv_bfloat16* from, std::int64_t count,
 
 void check_finite(cudaStream_t stream, const float* values, std::int64_t count, Score* score) {
   launch(check_finite_kernel, blocks_for(count), kBlockSize, stream, values, count, score);
+}
+
+void begin_skippable(cudaStream_t stream, const float* buffers, std::int64_t count, float* before,
+                     Score* score) {
+  launch(begin_skippable_kernel, blocks_for(count), kBlockSize, stream, buffers, count, before, score);
+}
+
+void end_skippable(cudaStream_t stream, const float* before, std::int64_t count, float* buffers,
+                   const Score* score) {
+  launch(end_skippable_kernel, blocks_for(count), kBlockSize, stream, before, count, buffers, score);
 }
 
 void apply_sgd(cudaStream_t stream, const UpdateArrays& arrays, bool nesterov, const StepRecord* record,

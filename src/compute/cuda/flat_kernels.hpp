@@ -23,6 +23,13 @@ void convert(cudaStream_t stream, const __nv_bfloat16* from, std::int64_t count,
 // Writes score->is_finite = 0 if any of the values is not finite.
 void check_finite(cudaStream_t stream, const float* values, std::int64_t count, Score* score);
 
+// A step that is to change nothing if it is not finite: at its beginning the running statistics are put by
+// and score->is_finite = 1; at its end they are put back where score->is_finite is 0.
+void begin_skippable(cudaStream_t stream, const float* buffers, std::int64_t count, float* before,
+                     Score* score);
+void end_skippable(cudaStream_t stream, const float* before, std::int64_t count, float* buffers,
+                   const Score* score);
+
 // Optimiser's arrays, `count` long each. What a rule does not keep is null.
 struct UpdateArrays {
   std::int64_t count = 0;

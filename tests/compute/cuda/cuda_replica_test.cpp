@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "compute/backend_test.hpp"
 #include "compute/cpu/cpu_replica.hpp"
 #include "compute/cuda/device_communicator.hpp"
@@ -134,6 +136,25 @@ TEST_F(CudaReplica, StopsAtAStepThatIsNotFiniteAlsoWithinAGraph) {
   EXPECT_FALSE(result.last.finite);
   EXPECT_LT(result.state.steps, 12);
   EXPECT_EQ(result.state.steps, train(kQueued, training, alone_).state.steps);
+}
+
+TEST_F(CudaReplica, SkipsAStepThatIsNotFiniteAlsoWithinAGraph) {
+  const Training training;
+  const auto state_after = [&](const std::vector<float>& scales) {
+    const auto replica =
+        cuda_backend("any", {.deterministic = true, .graph = CudaGraph::kOn})
+            .make_replica({.network = training.network, .max_batch = 5, .skip_nonfinite = true});
+    train(*replica, {.epochs = 1}, alone_);
+    const std::vector<std::int32_t> rows{0, 1, 2, 3, 4};
+    for (const float scale : scales) {
+      replica->forward_backward(rows, scale);
+      replica->all_reduce_gradients(alone_);
+      replica->update(training.rule);
+    }
+    return replica->read_state();
+  };
+  constexpr float kBad = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(state_after({0.2F, 0.2F, 0.2F, kBad, 0.2F}), state_after({0.2F, 0.2F, 0.2F, 0.2F}));
 }
 
 TEST_F(CudaReplica, ChangesTheUpdateRuleInTheMiddleOfARun) {
