@@ -3,7 +3,7 @@
 # of use again.
 # shellcheck source=tests/cluster/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-epochs=24
+epochs=16
 two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
 long=(--batch 25 --threads 1 --device cpu --epochs "$epochs")
 watched=(--watchdog-seconds 5)

@@ -37,18 +37,18 @@ test_the_multi_node_job_trains_on_two_hosts_as_on_one() {
 }
 
 test_the_multi_node_job_goes_on_when_submitted_again() {
-  local long=(--batch 25 --threads 1 --epochs 24)
+  local long=(--batch 25 --threads 1 --epochs 16)
   local again=("${two_hosts[@]}" "${gpus[@]}" jobs/multi_node.sbatch "${long[@]}")
   export OUTPUT=$work/output DEVICE=cpu
   submit "${again[@]}"
-  wait_until 60 "job $job trains" grep -qF "Epoch [4/24]" "$work/$job.out"
+  wait_until 60 "job $job trains" grep -qF "Epoch [4/16]" "$work/$job.out"
   on cnctl scancel --signal=USR1 "$job"
   expect_end FAILED
   expect_equal "exit code" 75:0 "$(job_field ExitCode)"
   submit "${again[@]}"
   expect_end COMPLETED
-  expect_not_said "Epoch [3/24]" "$work/$job.out"
-  expect_weights_of_one_host "$work/$job.out" 4 --epochs 24
+  expect_not_said "Epoch [3/16]" "$work/$job.out"
+  expect_weights_of_one_host "$work/$job.out" 4 --epochs 16
 }
 
 test_the_sweep_job_runs_each_value_and_sums_up() {

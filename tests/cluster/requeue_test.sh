@@ -2,7 +2,7 @@
 # jobs/requeue.sbatch: however it is interrupted, it ends with the steps and the weights of a run that never was.
 # shellcheck source=tests/cluster/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-epochs=24
+epochs=16
 long=(--batch 25 --threads 1 --device cpu --epochs "$epochs")
 two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
 
@@ -29,9 +29,9 @@ expect_the_run_of_one_host() {
 
 test_a_job_preempted_twice_ends_as_if_it_never_was() {
   submit_long
-  reaches 4
+  reaches 3
   on cnctl scontrol requeue "$job"
-  reaches 9
+  reaches 7
   on cnctl scontrol requeue "$job"
   expect_the_run_of_one_host 2
   expect_equal "times it stopped in order" 2 "$(grep -c "^Stopped by SIGTERM" "$work/$job.out")"
@@ -39,9 +39,9 @@ test_a_job_preempted_twice_ends_as_if_it_never_was() {
 
 test_a_job_told_twice_that_its_time_is_over_requeues_itself() {
   submit_long
-  reaches 4
+  reaches 3
   on cnctl scancel --signal=USR1 "$job"
-  reaches 9
+  reaches 7
   on cnctl scancel --signal=USR1 "$job"
   expect_the_run_of_one_host 2
   expect_equal "times it stopped in order" 2 "$(grep -c "^Stopped by SIGUSR1" "$work/$job.out")"
@@ -49,7 +49,7 @@ test_a_job_told_twice_that_its_time_is_over_requeues_itself() {
 
 test_a_job_with_too_little_time_takes_a_second_piece() {
   submit_long --time=00:01:00 --signal=USR1@50
-  reaches 4
+  reaches 3
   local rank
   rank=$(ranks_on cn2 | tail -n 1) # held until the time comes, so that a fast machine is not done before
   on cn2 kill -STOP "$rank"
@@ -67,12 +67,12 @@ has_been_told() {
 
 test_a_cancelled_job_stays_cancelled_and_leaves_a_checkpoint() {
   submit_long
-  reaches 4
+  reaches 3
   on cnctl scancel "$job"
   expect_end CANCELLED
   submit_long # the same OUTPUT
   expect_end COMPLETED
-  expect_not_said "Epoch [4/$epochs]" "$work/$job.out"
+  expect_not_said "Epoch [3/$epochs]" "$work/$job.out"
   expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
 }
 
