@@ -42,6 +42,8 @@ class Sampler {
   // Throws Error if an option is out of its range.
   explicit Sampler(const SamplerOptions& options);
 
+  const SamplerOptions& options() const { return options_; }
+
   // The training rows that this rank must hold in memory: all of them, or its range.
   RowRange rows_held() const;
 

@@ -197,18 +197,16 @@ ExitCode Trainer::run() {
 }
 
 Trainer::EpochEnd Trainer::train_epoch() {
-  epoch_start_ = position_;
-  rows_ = sampler_.epoch_rows(position_.epoch - 1, position_.samples);
-  const std::int64_t steps = sampler_.steps_per_epoch(position_.samples);
-  if (steps > 0) {
-    replica_->announce_rows(rows_);
+  const EpochPart& epoch = epoch_.emplace(sampler_, position_);
+  if (epoch.steps() > 0) {
+    replica_->announce_rows(epoch.rows());
   }
   std::int64_t images = 0;
-  reporter_.start_epoch(position_.step + steps);
-  for (std::int64_t step = 0; step < steps && position_.global_step < total_steps_; ++step) {
-    images += sampler_.samples_in_step(step, epoch_start_.samples);
-    train_step(step, steps);
-    report_step(images);
+  reporter_.start_epoch(position_.step + epoch.steps());
+  for (std::int64_t step = 0; step < epoch.steps() && position_.global_step < total_steps_; ++step) {
+    train_step(step);
+    images += epoch.samples_of(step);
+    report_step(step, images);
     const Verdict verdict = keeper_.after_step(position_.global_step);
     if (!verdict.stop_reason.empty() && position_.global_step < total_steps_) {
       stop_reason_ = verdict.stop_reason;
@@ -223,28 +221,14 @@ Trainer::EpochEnd Trainer::train_epoch() {
   return position_.samples == data_.info.train_count ? EpochEnd::kDone : EpochEnd::kOutOfSteps;
 }
 
-// Step `step`, from 0, of the `steps` that were left of the epoch when this run took it up.
-void Trainer::train_step(std::int64_t step, std::int64_t steps) {
+void Trainer::train_step(std::int64_t step) {
   rule_.learning_rate = schedule_.learning_rate(schedule_step(step));
-  rule_.step = ++position_.global_step;
-  replica_->forward_backward(rows_of_step(step), gradient_scale(step));
+  position_ = epoch_->after(step);
+  rule_.step = position_.global_step;
+  replica_->forward_backward(epoch_->rows_of(step), epoch_->gradient_scale(step));
   replica_->all_reduce_gradients(world_);
   replica_->update(rule_);
   are_buffers_shared_ = false;
-  ++position_.step;
-  const std::int64_t all = data_.info.train_count;
-  const std::int64_t seen = epoch_start_.samples + (step + 1) * options_.batch * world_.size();
-  position_.samples = step + 1 == steps ? all : std::min(seen, all - 1);
-}
-
-std::span<const std::int32_t> Trainer::rows_of_step(std::int64_t step) const {
-  const auto first = std::min(static_cast<std::size_t>(step * options_.batch), rows_.size());
-  return std::span(rows_).subspan(first,
-                                  std::min(static_cast<std::size_t>(options_.batch), rows_.size() - first));
-}
-
-float Trainer::gradient_scale(std::int64_t step) const {
-  return 1.0F / static_cast<float>(sampler_.samples_in_step(step, epoch_start_.samples));
 }
 
 // The schedule's clock: steps of a run that had this world size from its beginning.
@@ -255,19 +239,18 @@ double Trainer::schedule_step(std::int64_t step) const {
   }
   const double samples_a_step = static_cast<double>(options_.batch) * world_.size();
   return static_cast<double>((position_.epoch - 1) * steps_per_epoch + step) +
-         static_cast<double>(epoch_start_.samples) / samples_a_step;
+         static_cast<double>(epoch_->start().samples) / samples_a_step;
 }
 
-void Trainer::report_step(std::int64_t images) {
+void Trainer::report_step(std::int64_t step, std::int64_t images) {
   reporter_.show_progress(position_.global_step, images);
   if (!reporter_.wants_step(position_.step, position_.global_step)) {
     return;
   }
   const StepResult result = replica_->result();
   require_finite(result);
-  const std::int64_t step = position_.step - epoch_start_.step - 1;
-  const double samples = static_cast<double>(sampler_.samples_in_step(step, epoch_start_.samples));
-  const double own_samples = std::max(1.0, static_cast<double>(rows_of_step(step).size()));
+  const auto samples = static_cast<double>(epoch_->samples_of(step));
+  const double own_samples = std::max(1.0, static_cast<double>(epoch_->rows_of(step).size()));
   reporter_.step({position_.epoch, position_.step, position_.global_step, result.loss_sum / samples,
                   result.local_loss_sum / own_samples, rule_.learning_rate},
                  images);
@@ -279,10 +262,11 @@ void Trainer::require_finite(const StepResult& result) {
   if (result.finite || options_.on_nonfinite == OnNonfinite::kSkip) {
     return;
   }
-  const std::int64_t global_step = replica_->read_state().steps + updates_left_out_ + 1;
-  const std::int64_t step = global_step - epoch_start_.global_step - 1;
+  const std::int64_t steps_before = replica_->read_state().steps + updates_left_out_;
+  const std::int64_t step = steps_before - epoch_->start().global_step;
+  const Position after = epoch_->after(step);
   throw nonfinite_error(
-      {position_.epoch, epoch_start_.step + step + 1, global_step, rows_of_step(step), gradient_scale(step)},
+      {after.epoch, after.step, after.global_step, epoch_->rows_of(step), epoch_->gradient_scale(step)},
       *replica_, layout_, world_);
 }
 

@@ -11,6 +11,7 @@
 #include "convnet/error.hpp"
 #include "convnet/sampler.hpp"
 #include "train/agreed_setup.hpp"
+#include "train/epoch_part.hpp"
 #include "train/reporter.hpp"
 #include "train/resume.hpp"
 #include "train/run_keeper.hpp"
@@ -49,11 +50,9 @@ class Trainer {
   std::int64_t steps_left() const;
   bool is_complete() const;
   EpochEnd train_epoch();
-  void train_step(std::int64_t step, std::int64_t steps);
-  std::span<const std::int32_t> rows_of_step(std::int64_t step) const;
-  float gradient_scale(std::int64_t step) const;
+  void train_step(std::int64_t step);
   double schedule_step(std::int64_t step) const;
-  void report_step(std::int64_t images);
+  void report_step(std::int64_t step, std::int64_t images);
   void require_finite(const StepResult& result);
 
   void save();
@@ -84,8 +83,7 @@ class Trainer {
   Dataset dataset_;
   std::unique_ptr<Replica> replica_;
 
-  Position epoch_start_;               // where this run took up the epoch under way
-  std::vector<std::int32_t> rows_;     // of this rank, from there on
+  std::optional<EpochPart> epoch_;     // the one under way, or the last
   bool are_buffers_shared_ = false;    // batch norm's: all ranks have those that are evaluated
   std::int64_t updates_left_out_ = 0;  // of steps that were not finite, up to the last evaluation
   std::optional<Position> saved_;      // what the newest checkpoint of this run has
