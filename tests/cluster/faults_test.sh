@@ -6,7 +6,7 @@
 epochs=16
 two_hosts=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1)
 long=(--batch 25 --threads 1 --device cpu --epochs "$epochs")
-watched=(--watchdog-seconds 5)
+watched=(--watchdog-seconds 4) # and before Slurm itself misses the host
 readonly deadline=45 # of the watchdog, the launcher and Slurm together
 
 start_long() {
@@ -48,7 +48,7 @@ test_a_job_whose_host_is_cut_off_ends_within_the_deadline() {
   wait_until $deadline "job $job has failed" job_has_failed
   wait_until $deadline "no rank is left" has_no_ranks
   on cnctl ip link set link-cn2 up
-  expect_said "cn2" "$work/$job.out"
+  expect_said "no answer from rank 2 on cn2, rank 3 on cn2" "$work/$job.out"
   expect_a_new_job_to_train
 }
 
@@ -71,7 +71,7 @@ test_a_job_with_a_stopped_rank_ends_within_the_deadline() {
   start_long jobs/cpu.sbatch "${watched[@]}"
   on cn2 kill -STOP "$(ranks_on cn2 | tail -n 1)"
   expect_end FAILED $deadline
-  grep -qE "rank[s]? [23]\\b.*cn2" "$work/$job.out" || fail "expected the stopped rank and its host to be named"
+  grep -qE "no answer from rank [23] on cn2" "$work/$job.out" || fail "expected the stopped rank to be named"
   expect_a_new_job_to_train
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the cluster tests share. A test is a function test_..., whose name is a sentence about behaviour; a test file ends
-# with run_tests "$@", and then runs those that it is given, or all of its own. Exit code 77: no cluster can be here.
+# What the cluster tests share. A test is a function test_..., whose name is a sentence about behaviour; a test file
+# ends with run_tests "$@", which runs those that it is given, or all of its own. Exit code 77: no cluster can be here.
 set -euo pipefail
 export CLUSTER=${CLUSTER:-/var/tmp/convnet-cluster}
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -104,7 +104,8 @@ expect_end() {
 
 # Of an array, all elements. A job that is being requeued passes through states that are no end.
 job_has_ended() {
-  [[ $(job_state) =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)(\ (COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL))*$ ]]
+  local end='(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)'
+  [[ $(job_state) =~ ^$end(\ $end)*$ ]]
 }
 
 hosts_are_idle() {
