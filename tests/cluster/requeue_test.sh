@@ -23,6 +23,7 @@ is_beyond() {
 expect_the_run_of_one_host() {
   expect_end COMPLETED 120
   expect_equal "restarts of job $job" "$1" "$(job_field Restarts)"
+  expect_equal "times it went on from a checkpoint" "$1" "$(grep -c "^Resuming .*/step-" "$work/$job.out")"
   expect_weights_of_one_host "$work/$job.out" 4 --epochs "$epochs"
   expect_said "\"steps\":$((20 * epochs))" "$work/output/train.jsonl"
 }
