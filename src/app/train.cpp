@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "app/train_flags.hpp"
 #include "comm/launch.hpp"
 #include "comm/together.hpp"
+#include "comm/watchdog.hpp"
 #include "convnet/error.hpp"
 
 namespace convnet {
@@ -99,6 +101,11 @@ ExitCode run_train(CLI::App& parser, TrainOptions& options) {
     }
     check_options(options);
   });
+  const Watchdog watchdog(world, std::chrono::seconds(options.watchdog_seconds),
+                          [&signals] { return signals.received() != 0; });
+  if (world.size() > 1 && options.watchdog_seconds > 0) {
+    signals.leave_time_for_last_words();
+  }
   return Trainer(options, world, &signals, point).run();
 }
 

@@ -152,6 +152,12 @@ void add_machine_options(CLI::App& parser, TrainOptions& options) {
       ->check(whole_number(0))
       ->type_name("N")
       ->group(machine);
+  parser
+      .add_option("--watchdog-seconds", options.watchdog_seconds,
+                  "End the job after so many seconds in which no rank makes progress; 0: never")
+      ->check(whole_number(0))
+      ->type_name("N")
+      ->group(machine);
 }
 
 void add_gpu_options(CLI::App& parser, TrainOptions& options) {

@@ -25,14 +25,17 @@ int to_count(std::size_t size, const char* call) {
 }
 
 template <typename Value>
-void all_reduce_sum_in_place(std::span<Value> values, MPI_Datatype type, MPI_Comm communicator) {
+void all_reduce_sum_in_place(std::span<Value> values, MPI_Datatype type,
+                             const MpiCommunicator& communicator) {
+  const Progress::Call mark(communicator.progress(), "MPI_Allreduce");
   const int count = to_count(values.size(), "MPI_Allreduce");
-  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count, type, MPI_SUM, communicator), "MPI_Allreduce");
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count, type, MPI_SUM, communicator.handle()),
+        "MPI_Allreduce");
 }
 
-MPI_Comm duplicate_of_world() {
+MPI_Comm duplicate(MPI_Comm original) {
   MPI_Comm handle = MPI_COMM_NULL;
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
+  check(MPI_Comm_dup(original, &handle), "MPI_Comm_dup");
   return handle;
 }
 
@@ -62,7 +65,7 @@ std::string mpi_library() {
 
 MpiSession::MpiSession() {
   int provided = MPI_THREAD_SINGLE;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED) {
     throw Error(
         ExitCode::kUnavailable,
@@ -78,30 +81,43 @@ MpiSession::~MpiSession() {
   }
 }
 
-MpiCommunicator::MpiCommunicator() : MpiCommunicator(duplicate_of_world()) {}
+MpiCommunicator::MpiCommunicator()
+    : MpiCommunicator(duplicate(MPI_COMM_WORLD), std::make_shared<Progress>()) {}
 
 MpiCommunicator MpiCommunicator::of_node(const MpiCommunicator& world) {
+  const Progress::Call mark(world.progress(), "MPI_Comm_split_type");
   MPI_Comm handle = MPI_COMM_NULL;
   check(MPI_Comm_split_type(world.handle(), MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &handle),
         "MPI_Comm_split_type");
-  return MpiCommunicator(handle);
+  return {handle, world.progress_};
 }
 
-MpiCommunicator::MpiCommunicator(MPI_Comm handle) : handle_(handle) {
+MpiCommunicator MpiCommunicator::duplicate_of(const MpiCommunicator& other) {
+  const Progress::Call mark(other.progress(), "MPI_Comm_dup");
+  return {duplicate(other.handle()), other.progress_};
+}
+
+MpiCommunicator::MpiCommunicator(MPI_Comm handle, std::shared_ptr<Progress> progress)
+    : progress_(std::move(progress)), handle_(handle) {
   check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
 }
 
 MpiCommunicator::~MpiCommunicator() {
   if (handle_ != MPI_COMM_NULL && !is_unwinding()) {
+    const Progress::Call mark(*progress_, "MPI_Comm_free");
     MPI_Comm_free(&handle_);
   }
 }
 
 MpiCommunicator::MpiCommunicator(MpiCommunicator&& other) noexcept
-    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)), rank_(other.rank_), size_(other.size_) {}
+    : progress_(std::move(other.progress_)),
+      handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      rank_(other.rank_),
+      size_(other.size_) {}
 
 MpiCommunicator& MpiCommunicator::operator=(MpiCommunicator&& other) noexcept {
+  std::swap(progress_, other.progress_);
   std::swap(handle_, other.handle_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
@@ -109,18 +125,20 @@ MpiCommunicator& MpiCommunicator::operator=(MpiCommunicator&& other) noexcept {
 }
 
 void MpiCommunicator::all_reduce_sum(std::span<float> values) {
-  all_reduce_sum_in_place(values, MPI_FLOAT, handle_);
+  all_reduce_sum_in_place(values, MPI_FLOAT, *this);
 }
 
 void MpiCommunicator::all_reduce_sum(std::span<double> values) {
-  all_reduce_sum_in_place(values, MPI_DOUBLE, handle_);
+  all_reduce_sum_in_place(values, MPI_DOUBLE, *this);
 }
 
 void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
+  const Progress::Call mark(*progress_, "MPI_Bcast");
   check(MPI_Bcast(bytes.data(), to_count(bytes.size(), "MPI_Bcast"), MPI_BYTE, root, handle_), "MPI_Bcast");
 }
 
 std::vector<std::string> MpiCommunicator::all_gather(const std::string& text) {
+  const Progress::Call mark(*progress_, "MPI_Allgatherv");
   const int length = to_count(text.size(), "MPI_Allgatherv");
   std::vector<int> lengths(static_cast<std::size_t>(size_));
   check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle_), "MPI_Allgather");
@@ -139,6 +157,7 @@ std::vector<std::string> MpiCommunicator::all_gather(const std::string& text) {
 }
 
 void MpiCommunicator::barrier() {
+  const Progress::Call mark(*progress_, "MPI_Barrier");
   check(MPI_Barrier(handle_), "MPI_Barrier");
 }
 

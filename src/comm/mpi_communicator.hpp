@@ -2,8 +2,10 @@
 
 #include <mpi.h>
 
+#include <memory>
 #include <source_location>
 
+#include "comm/progress.hpp"
 #include "convnet/communicator.hpp"
 
 namespace convnet {
@@ -15,8 +17,9 @@ void check(int result, const char* call, std::source_location where = std::sourc
 // what is collective, and main() ends the job by MPI_Abort.
 bool is_unwinding();
 
-// MPI_Init and MPI_Finalize. Errors of all communicators made afterwards return instead of aborting. Throws
-// Error (kUnavailable) if the MPI library cannot live with threads that leave MPI alone.
+// MPI_Init and MPI_Finalize. Errors of all communicators made afterwards return instead of aborting. Asks for
+// MPI_THREAD_MULTIPLE, which the watchdog's thread needs to talk; all else calls MPI from the main thread
+// alone. Throws Error (kUnavailable) if the MPI library cannot live even with threads that leave MPI alone.
 class MpiSession {
  public:
   MpiSession();
@@ -35,6 +38,8 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator();
   // The ranks of `world` that share this rank's memory, that is, its node.
   static MpiCommunicator of_node(const MpiCommunicator& world);
+  // All ranks of `other` again, for messages that never meet its own.
+  static MpiCommunicator duplicate_of(const MpiCommunicator& other);
 
   ~MpiCommunicator() override;
   MpiCommunicator(MpiCommunicator&& other) noexcept;
@@ -52,9 +57,14 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Comm handle() const { return handle_; }
 
- private:
-  explicit MpiCommunicator(MPI_Comm handle);
+  // Where this rank's main thread is. Communicators made from one another share it, and mark their calls
+  // there.
+  Progress& progress() const { return *progress_; }
 
+ private:
+  MpiCommunicator(MPI_Comm handle, std::shared_ptr<Progress> progress);
+
+  std::shared_ptr<Progress> progress_;
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

@@ -16,13 +16,6 @@
 namespace convnet {
 namespace {
 
-std::string host_name() {
-  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
-  int length = 0;
-  check(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-  return name.data();
-}
-
 // The affinity mask as text, core 0 first: '1' for a core that this process may use, else '0'.
 std::string affinity_mask() {
   std::vector<cpu_set_t> sets(1);
@@ -51,6 +44,13 @@ bool have_common_core(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  return name.data();
+}
 
 std::vector<RankFacts> gather_rank_facts(MpiCommunicator& world, MpiCommunicator& node) {
   const std::string mask = affinity_mask();

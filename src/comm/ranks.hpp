@@ -7,6 +7,9 @@
 
 namespace convnet {
 
+// Of this machine, as MPI knows it.
+std::string host_name();
+
 // One rank among all: where it runs and what it has there.
 struct RankFacts {
   int rank = 0;

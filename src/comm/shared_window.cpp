@@ -6,7 +6,8 @@
 
 namespace convnet {
 
-SharedWindow::SharedWindow(const MpiCommunicator& node, std::size_t bytes) {
+SharedWindow::SharedWindow(const MpiCommunicator& node, std::size_t bytes) : progress_(node.progress()) {
+  const Progress::Call mark(progress_, "MPI_Win_allocate_shared");
   // The first rank owns all of the memory, the others ask where it is.
   const auto own_bytes = static_cast<MPI_Aint>(node.rank() == 0 ? bytes : 0);
   void* base = nullptr;
@@ -23,11 +24,13 @@ SharedWindow::SharedWindow(const MpiCommunicator& node, std::size_t bytes) {
 
 SharedWindow::~SharedWindow() {
   if (!is_unwinding()) {
+    const Progress::Call mark(progress_, "MPI_Win_free");
     MPI_Win_free(&window_);
   }
 }
 
 void SharedWindow::synchronise() const {
+  const Progress::Call mark(progress_, "MPI_Win_fence");
   check(MPI_Win_fence(0, window_), "MPI_Win_fence");
 }
 

@@ -25,6 +25,7 @@ class SharedWindow {
   void synchronise() const;
 
  private:
+  Progress& progress_;  // of the node's communicator, which outlives the window
   MPI_Win window_ = MPI_WIN_NULL;
   std::span<std::byte> memory_;
 };

@@ -70,6 +70,7 @@ BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world
 }
 
 AgreedData agreed_data(const TrainOptions& options, MpiCommunicator& world) {
+  world.progress().enter_phase("reading the data");
   AgreedData data;
   together(world, [&] {
     const DataFile file(options.data);

@@ -1,5 +1,6 @@
 #include "train/stop_signals.hpp"
 
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
@@ -32,7 +33,12 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::take(int signal) {
+  int none = 0;
+  received_.compare_exchange_strong(none, signal);
   if (!is_held_) {
+    if (signal == SIGTERM && leaves_time_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(800));  // mpirun kills after 1 s
+    }
     std::signal(signal, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
     std::raise(signal);
@@ -42,8 +48,6 @@ void StopSignals::take(int signal) {
     constexpr int kInterrupted = 128 + SIGINT;
     std::_Exit(kInterrupted);
   }
-  int none = 0;
-  received_.compare_exchange_strong(none, signal);
 }
 
 }  // namespace convnet

@@ -19,7 +19,11 @@ class StopSignals {
 
   void hold() { is_held_ = true; }
 
-  // The first signal that was kept; 0: none yet.
+  // Lets SIGTERM end the process only after a moment, for the watchdog's last words: mpirun sends it to all
+  // ranks when one was killed.
+  void leave_time_for_last_words() { leaves_time_ = true; }
+
+  // The first signal that came; 0: none yet.
   int received() const { return received_; }
 
  private:
@@ -28,6 +32,7 @@ class StopSignals {
   sigset_t signals_{};
   sigset_t mask_before_{};
   std::atomic<bool> is_held_ = false;
+  std::atomic<bool> leaves_time_ = false;
   std::atomic<int> received_ = 0;
   int interrupts_ = 0;  // SIGINTs so far
   std::jthread taker_;

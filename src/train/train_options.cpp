@@ -95,6 +95,7 @@ nlohmann::ordered_json to_json(const TrainOptions& options) {
           {"bn-buffers", name_of(options.batch_norm_buffers, kBatchNormBufferNames)},
           {"device", name_of(options.device, kDeviceNames)},
           {"threads", options.threads},
+          {"watchdog-seconds", options.watchdog_seconds},
           {"precision", name_of(options.cuda.precision, kPrecisionNames)},
           {"kernels", name_of(options.cuda.kernels, kKernelNames)},
           {"deterministic", options.cuda.deterministic},

@@ -43,7 +43,8 @@ struct TrainOptions {
   BatchNormBuffers batch_norm_buffers = BatchNormBuffers::kRank0;
 
   Device device = Device::kAuto;
-  int threads = 0;  // of a rank; 0: its share of the cores
+  int threads = 0;             // of a rank; 0: its share of the cores
+  int watchdog_seconds = 300;  // without progress until the job ends; 0: no watchdog
   CudaOptions cuda;
 
   std::string checkpoint_dir;  // empty: no checkpoints

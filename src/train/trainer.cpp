@@ -74,6 +74,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
   }
   const int threads = introduce(point);
   load_dataset();
+  world_.progress().enter_phase("making the replica");
   make_own_replica(threads);
   take_up(point);
 }
@@ -203,6 +204,7 @@ Trainer::EpochEnd Trainer::train_epoch() {
   }
   std::int64_t images = 0;
   reporter_.start_epoch(position_.step + epoch.steps());
+  world_.progress().enter_phase("training");
   for (std::int64_t step = 0; step < epoch.steps() && position_.global_step < total_steps_; ++step) {
     train_step(step);
     images += epoch.samples_of(step);
@@ -225,6 +227,7 @@ void Trainer::train_step(std::int64_t step) {
   rule_.learning_rate = schedule_.learning_rate(schedule_step(step));
   position_ = epoch_->after(step);
   rule_.step = position_.global_step;
+  world_.progress().enter_step(rule_.step);
   replica_->forward_backward(epoch_->rows_of(step), epoch_->gradient_scale(step));
   replica_->all_reduce_gradients(world_);
   replica_->update(rule_);
@@ -322,6 +325,7 @@ void Trainer::report_saved() {
 
 void Trainer::finish_saving() {
   if (keeper_.is_keeping()) {
+    world_.progress().enter_phase("saving");
     keeper_.finish();
     report_saved();
   }
@@ -348,6 +352,7 @@ void Trainer::share_batch_norm_buffers() {
 }
 
 void Trainer::evaluate() {
+  world_.progress().enter_phase("evaluating");
   require_finite(replica_->result());
   share_batch_norm_buffers();
   std::vector<std::int32_t> rows(static_cast<std::size_t>(test_rows_.count));

@@ -52,8 +52,10 @@ struct Ranks {
   std::vector<std::string> arguments;
 };
 
-// Runs convnet under mpiexec, as one job of all these ranks. One rank alone is started without mpiexec.
-inline ProgramResult run_ranks(const std::vector<Ranks>& groups) {
+// The command that runs convnet under mpiexec, as one job of all these ranks. One rank alone is started
+// without mpiexec.
+inline std::vector<std::string> job_command(const std::vector<Ranks>& groups,
+                                            const std::string& program = CONVNET_PROGRAM) {
   std::vector<std::string> words{"env", "OMPI_MCA_mpi_yield_when_idle=1"};
   if (geteuid() == 0) {
     words.insert(words.end(), {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
@@ -66,13 +68,17 @@ inline ProgramResult run_ranks(const std::vector<Ranks>& groups) {
     if (!is_alone) {
       words.insert(words.end(), {"-n", std::to_string(groups[i].count)});
     }
-    words.emplace_back(CONVNET_PROGRAM);
+    words.emplace_back(program);
     words.insert(words.end(), groups[i].arguments.begin(), groups[i].arguments.end());
     if (i + 1 < groups.size()) {
       words.emplace_back(":");
     }
   }
-  return run_command(words);
+  return words;
+}
+
+inline ProgramResult run_ranks(const std::vector<Ranks>& groups) {
+  return run_command(job_command(groups));
 }
 
 inline std::size_t occurrences(const std::string& text, const std::string& part) {
