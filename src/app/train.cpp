@@ -88,6 +88,7 @@ ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   StopSignals signals;  // before MPI starts threads
   // Before MPI starts, too, which changes what the environment says of the launcher.
   const LaunchFacts facts = launch_facts(process_environment());
+  check_pmi(facts);
   const MpiSession session;
   MpiCommunicator world;
   check_launch(facts, world.size());

@@ -57,7 +57,8 @@ LaunchFacts launch_facts(const Environment& environment) {
   }
   if (const auto tasks = tasks_of_slurm_step(environment)) {
     return {"srun (Slurm)", static_cast<int>(*tasks), rank_of("SLURM_PROCID"),
-            "srun --mpi=pmix (srun --mpi=list shows what this cluster has), or with mpirun inside the job"};
+            "srun --mpi=pmix (srun --mpi=list shows what this cluster has), or with mpirun inside the job",
+            environment("PMIX_RANK").has_value()};
   }
   // PMIx tells a task its rank but not the number of tasks: there are at least those up to it.
   if (const auto rank = number(environment, "PMIX_RANK")) {
@@ -65,6 +66,15 @@ LaunchFacts launch_facts(const Environment& environment) {
             "the mpirun of the MPI library that the program is linked with (ldd shows which)"};
   }
   return {"none", 1, 0, ""};
+}
+
+void check_pmi(const LaunchFacts& facts) {
+  if (!facts.has_pmi) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("{} started this task without PMIx, so that MPI cannot find the "
+                            "others. Start the program with {}",
+                            facts.launcher, facts.remedy));
+  }
 }
 
 void check_launch(const LaunchFacts& facts, int world_size) {

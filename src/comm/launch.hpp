@@ -17,11 +17,16 @@ struct LaunchFacts {
   int expected_ranks = 1;  // the number of tasks that the launcher started
   int rank = 0;            // of this one among them
   std::string remedy;      // what to do if MPI sees fewer, for example "srun --mpi=pmix"
+  bool has_pmi = true;     // whether the launcher left MPI a way to find the other tasks
 };
 
 // Only the variables of the innermost launcher count: SLURM_* of an allocation without a step, or left over
 // in a shell, say nothing; under mpirun inside a Slurm job those of mpirun count.
 LaunchFacts launch_facts(const Environment& environment);
+
+// To be called before MPI starts. Throws Error (kUnavailable) in a Slurm step without PMI (srun --mpi=none):
+// Open MPI would end the process in MPI_Init, with code 1 and a page on how it should have been built.
+void check_pmi(const LaunchFacts& facts);
 
 // Throws Error (kUnavailable) if the launcher started more tasks than MPI sees: each would train on its own.
 void check_launch(const LaunchFacts& facts, int world_size);

@@ -86,6 +86,26 @@ TEST(LaunchFacts, IgnoreCountsThatAreNotNumbers) {
   EXPECT_EQ(facts_of({{"OMPI_COMM_WORLD_SIZE", ""}}).launcher, "none");
 }
 
+TEST(CheckPmi, RefusesATaskOfSlurmThatMpiCannotConnect) {
+  try {
+    check_pmi(facts_of(kSlurmJob + kSlurmStep));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUnavailable);
+    EXPECT_THAT(error.what(), testing::HasSubstr("without PMIx"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("srun --mpi=pmix"));
+  }
+}
+
+TEST(CheckPmi, AcceptsEveryOtherStart) {
+  const Variables step = kSlurmJob + kSlurmStep;
+  EXPECT_NO_THROW(check_pmi(facts_of({})));
+  EXPECT_NO_THROW(check_pmi(facts_of(kSlurmJob)));
+  EXPECT_NO_THROW(check_pmi(facts_of(step + Variables{{"PMIX_RANK", "2"}})));
+  EXPECT_NO_THROW(check_pmi(facts_of(step + Variables{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}})));
+  EXPECT_NO_THROW(check_pmi(facts_of(step + Variables{{"OMPI_COMM_WORLD_SIZE", "32"}})));
+}
+
 TEST(CheckLaunch, AcceptsAWorldThatIsComplete) {
   EXPECT_NO_THROW(check_launch({"none", 1, 0, ""}, 1));
   EXPECT_NO_THROW(check_launch({"mpirun (Open MPI)", 4, 0, "mpirun"}, 4));
