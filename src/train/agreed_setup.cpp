@@ -12,9 +12,8 @@
 namespace convnet {
 namespace {
 
-// What tells one data file from another, whatever its path: shape, counts, sources, and a sum over the
-// labels.
-std::string identity_of(const DataFile& file) {
+// Shape, counts and sources.
+std::string description_of(const DataFile& file) {
   const DataFileInfo& info = file.info();
   std::string identity = to_string(info.shape) + (info.transposed ? " transposed, " : ", ") +
                          std::to_string(info.classes) + " classes, " + std::to_string(info.train_count) +
@@ -22,13 +21,17 @@ std::string identity_of(const DataFile& file) {
   for (const SourceFile& source : info.sources) {
     identity += ", " + source.name + " " + source.sha256;
   }
-  Sha256 labels_sum;
+  return identity;
+}
+
+std::string labels_sha256(const DataFile& file) {
+  Sha256 sum;
   for (const Split split : {Split::kTrain, Split::kTest}) {
-    std::vector<std::int32_t> labels(static_cast<std::size_t>(info.count(split)));
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(file.info().count(split)));
     file.read_labels(split, 0, labels);
-    labels_sum.update(std::as_bytes(std::span(labels)));
+    sum.update(std::as_bytes(std::span(labels)));
   }
-  return identity + ", labels " + labels_sum.hex();
+  return sum.hex();
 }
 
 }  // namespace
@@ -69,14 +72,21 @@ BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world
   return choice;
 }
 
-AgreedData agreed_data(const TrainOptions& options, MpiCommunicator& world) {
+AgreedData agreed_data(const TrainOptions& options, MpiCommunicator& world, MpiCommunicator& node) {
   world.progress().enter_phase("reading the data");
   AgreedData data;
+  std::string labels;
   together(world, [&] {
     const DataFile file(options.data);
     data.info = file.info();
-    data.identity = identity_of(file);
+    data.identity = description_of(file);
+    // The other ranks of the node train on what its first rank reads.
+    if (node.rank() == 0 || options.sharding == Sharding::kStatic) {
+      labels = labels_sha256(file);
+    }
   });
+  const std::vector<std::string> of_node = node.all_gather(labels);
+  data.identity += ", labels " + (labels.empty() ? of_node.front() : labels);
   require_agreement(world, "the data file", data.identity);
   together(world, [&] {
     tutorial_network(data.info.shape, data.info.classes);

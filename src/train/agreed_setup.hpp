@@ -20,11 +20,12 @@ BackendChoice agreed_backend(const TrainOptions& options, MpiCommunicator& world
 
 struct AgreedData {
   DataFileInfo info;
-  std::string identity;  // what tells one data file from another, whatever its path
+  std::string identity;  // what tells one data file from another, whatever its path: shape, counts, sources,
+                         // and the SHA-256 of all labels
 };
 
 // Also throws if the network or the sampler cannot take the data.
-AgreedData agreed_data(const TrainOptions& options, MpiCommunicator& world);
+AgreedData agreed_data(const TrainOptions& options, MpiCommunicator& world, MpiCommunicator& node);
 
 SamplerOptions sampler_options(const TrainOptions& options, const DataFileInfo& info,
                                const Communicator& world);

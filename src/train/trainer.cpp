@@ -58,7 +58,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
       node_(MpiCommunicator::of_node(world)),
       reporter_(options_, world.rank()),
       backend_(agreed_backend(options, world, node_)),
-      data_(agreed_data(options, world)),
+      data_(agreed_data(options, world, node_)),
       network_(tutorial_network(data_.info.shape, data_.info.classes)),
       layout_(network_),
       sampler_(sampler_options(options, data_.info, world)),
