@@ -36,7 +36,8 @@ class Job {
 
   bool is_over();
 
-  // Waits for the end of all its processes; what is left after `limit` is killed, and a failure of the test.
+  // Waits for the end of launcher and ranks; if they still run after `limit` that is a failure, and they are
+  // killed.
   // Returns the exit code, 128 + signal of a process that a signal ended.
   int wait(std::chrono::seconds limit = std::chrono::seconds(30));
 

@@ -176,7 +176,7 @@ void Lives::wait_for(const Blow& blow, Job& job) {
 
 void Lives::strike(const Blow& blow, const Job& job) {
   std::vector<pid_t> victims{job.launcher()};
-  if (blow.target != Target::kLauncher) {
+  if (blow.target != Target::kLauncher && scenario_.ranks > 1) {
     const std::vector<pid_t> ranks = job.ranks();
     if (!ranks.empty()) {
       victims = ranks;
