@@ -1,5 +1,6 @@
-// Preloaded into the program by tests (LD_PRELOAD): a disk that is slow or fails, for temporary files
-// ("*.tmp-*") and for checkpoints that are removed. CONVNET_DISK says how, in words:
+// Preloaded into the program by tests (LD_PRELOAD): a disk that is slow or fails, for files that are
+// made as checkpoints or as temporary ones ("*.tmp-*"), and for checkpoints that are removed. CONVNET_DISK
+// says how, in words:
 //
 //   pause=US     sleep so many microseconds around each call
 //   piece=BYTES  write at most so many bytes a call
@@ -128,7 +129,7 @@ Function* real(const char* name) {
 
 int open_file(const char* path, int flags, mode_t mode) {
   static auto* const next = real<int(const char*, int, ...)>("open");
-  const bool is_ours = is_temporary(path) && (flags & O_CREAT) != 0;
+  const bool is_ours = (is_temporary(path) || is_checkpoint(path)) && (flags & O_CREAT) != 0;
   if (is_ours && is_meant(path) && fails("open")) {
     return -1;
   }

@@ -75,7 +75,7 @@ class StruckRun : public testing::TestWithParam<Scenario> {
       if (ending.was_struck) {
         moments.pop_back();
       } else {
-        ASSERT_LT(++early_ends, 10 * blows(GetParam())) << "it ends before it can be struck";
+        ASSERT_LT(++early_ends, 10 + 3 * blows(GetParam())) << "it ends before it can be struck";
       }
     }
     if (!HasFailure()) {
