@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".h5";
+constexpr std::string_view kProbe = "write-test";
 
 // "step-000000600.h5" gives 600.
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -32,10 +33,10 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return error == std::errc() && end == last && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
-// Of a checkpoint that was being written as its writer was killed.
+// Of a checkpoint, or a probe, that was being written as its writer was killed.
 bool is_left_over(const std::string& name) {
   const std::size_t end = name.find(".tmp-");
-  return end != std::string::npos && step_of(name.substr(0, end)).has_value();
+  return end != std::string::npos && (name.starts_with(kProbe) || step_of(name.substr(0, end)).has_value());
 }
 
 [[noreturn]] void fail(const fs::path& path, const std::string& call, const std::error_code& error) {
@@ -74,13 +75,6 @@ void CheckpointFolder::prepare(std::uint64_t bytes) const {
   if (error) {
     fail(path_, "make the folder", error);
   }
-  const fs::space_info space = fs::space(path_, error);
-  const std::uint64_t needed = 2 * bytes;  // the old one stands until the new one is whole
-  if (!error && space.available < needed) {
-    throw Error(ExitCode::kIo,
-                fmt::format("{}: found room for {} bytes, expected at least {}, two checkpoints",
-                            path_.string(), space.available, needed));
-  }
   std::vector<fs::path> left_over;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (is_left_over(entry.path().filename().string())) {
@@ -90,7 +84,14 @@ void CheckpointFolder::prepare(std::uint64_t bytes) const {
   for (const fs::path& path : left_over) {
     fs::remove(path, error);
   }
-  const fs::path probe = path_ / "write-test";
+  const fs::space_info space = fs::space(path_, error);
+  const std::uint64_t needed = 2 * bytes;  // the old one stands until the new one is whole
+  if (!error && space.available < needed) {
+    throw Error(ExitCode::kIo,
+                fmt::format("{}: found room for {} bytes, expected at least {}, two checkpoints",
+                            path_.string(), space.available, needed));
+  }
+  const fs::path probe = path_ / kProbe;
   write_file_atomically(probe, std::vector<std::byte>(bytes));
   fs::remove(probe, error);
 }

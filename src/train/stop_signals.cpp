@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <iostream>
 
 #include "convnet/error.hpp"
@@ -29,7 +30,11 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   taker_.request_stop();
   taker_.join();
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  // A late signal shall not take its exit code away of a run that is over; one that fails may be ended
+  // anyhow.
+  if (!is_held_ || std::uncaught_exceptions() > 0) {
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
 }
 
 void StopSignals::take(int signal) {

@@ -10,6 +10,8 @@ namespace convnet {
 // SIGTERM, SIGINT and SIGUSR1, taken by a thread of its own instead of by a handler. It must be made before
 // other threads are, so that none of them takes the signals. Until hold() a signal ends the process as it
 // would without; from then on it is kept for whoever asks. A second SIGINT ends the process at once (130).
+// What comes when this object is gone again does nothing, if it has held signals and no exception took it
+// away.
 class StopSignals {
  public:
   StopSignals();
