@@ -31,7 +31,7 @@ constexpr auto kTellAgain = 1000ms;
 constexpr auto kLastWords = 1000ms;
 // Once told to end: mpirun leaves about a second.
 constexpr auto kStillInCall = 400ms;
-constexpr auto kShortPatience = 300ms;
+constexpr auto kShortPatience = 200ms;
 
 bool may_talk() {
   int level = MPI_THREAD_SINGLE;
@@ -70,7 +70,20 @@ Watchdog::~Watchdog() {
       say(error.what());
     }
   }
+  const bool had_thread = thread_.joinable();
   thread_ = {};
+  if (had_thread && talks_ && is_unwinding() && world_.rank() != 0) {
+    tell_of_failure();
+  }
+}
+
+// What ends this rank is told by itself: rank 0 need not add who is missing.
+void Watchdog::tell_of_failure() {
+  try {
+    mail_.send(0, Letter::kFailing, own_place());
+    mail_.receive();                 // gives MPI the time to send it
+  } catch (const std::exception&) {  // nothing is better than a second error
+  }
 }
 
 void Watchdog::run(const std::stop_token& stop) {
@@ -135,8 +148,11 @@ void Watchdog::answer(const Received& received) {
       was_told_ = true;
       mail_.send(received.sender, Letter::kHeard, place);
       break;
+    case Letter::kFailing:
+      is_failure_told_ = true;
+      break;
     case Letter::kSay:
-      say_place();
+      say(describe(place));
       [[fallthrough]];
     case Letter::kWhere:
       mail_.send(received.sender, Letter::kAnswer, place);
@@ -231,15 +247,20 @@ void Watchdog::end_alone(const std::stop_token& stop) {
 }
 
 void Watchdog::last_words(const std::stop_token& stop) {
-  if (!is_told_to_end_ || !is_told_to_end_() || !has_last_words_ || !own_place().is_waiting() ||
-      age_ < kStillInCall) {
+  const bool leads = world_.rank() == 0 && talks_ && has_last_words_ && !is_failure_told_;
+  if (!leads || !is_told_to_end_ || !is_told_to_end_() || !own_place().is_waiting() || age_ < kStillInCall) {
     return;
   }
   has_last_words_ = false;
-  say(describe(own_place()));
-  if (world_.rank() == 0 && talks_) {
-    name_culprits(ask(Letter::kWhere, Answers(hosts_.size(), Place{}), kShortPatience, stop));
+  const Answers answers = ask(Letter::kWhere, Answers(hosts_.size(), Place{}), kShortPatience, stop);
+  const bool all_are_there =
+      std::ranges::all_of(answers, [](const auto& place) { return place.has_value(); });
+  if (all_are_there || is_failure_told_) {
+    return;
   }
+  say(describe(own_place()));
+  ask(Letter::kSay, answers, kShortPatience, stop);
+  name_culprits(answers);
 }
 
 void Watchdog::say(const std::string& text) const {

@@ -25,8 +25,8 @@ class Watchdog {
   // Collective. A deadline of 0 makes no thread, and no watchdog.
   //
   // `is_told_to_end`, where given, is asked from the thread: whether somebody else ends the job, as mpirun
-  // does within a second when a rank was killed. Then a rank whose mark does not change for 0.4 s while it is
-  // in a library call says where it is, and rank 0 names the ranks missing.
+  // does within a second when a rank was killed. If rank 0 then waits, and some ranks do not answer, all say
+  // where they are, and rank 0 names those that are missing; unless an error, which has been told, ended one.
   Watchdog(const MpiCommunicator& world, std::chrono::seconds deadline,
            std::function<bool()> is_told_to_end = {});
   // Collective, unless it unwinds: the watchdog sees to it that all ranks arrive.
@@ -52,6 +52,7 @@ class Watchdog {
   // Sends `question` to those ranks that are in `asked` and waits for answers, for at most `patience`.
   Answers ask(Letter question, const Answers& asked, Milliseconds patience, const std::stop_token& stop);
   void last_words(const std::stop_token& stop);
+  void tell_of_failure();
   Milliseconds patience() const;  // with the answers of all ranks
 
   void say(const std::string& text) const;
@@ -74,7 +75,8 @@ class Watchdog {
   Clock::time_point next_inquiry_;            // rank 0: not before
   Clock::time_point next_alarm_;              // others: not before
   std::optional<Clock::time_point> unheard_;  // others: since when rank 0 has left an alarm without a word
-  bool has_last_words_ = true;                // for the end that others make
+  bool has_last_words_ = true;                // rank 0: for the end that others make
+  bool is_failure_told_ = false;              // rank 0: by the rank that failed
 
   std::function<bool()> is_told_to_end_;
   std::jthread thread_;  // the last: it ends first
