@@ -31,7 +31,7 @@ constexpr auto kTellAgain = 1000ms;
 constexpr auto kLastWords = 1000ms;
 // Once told to end: mpirun leaves about a second.
 constexpr auto kStillInCall = 400ms;
-constexpr auto kShortPatience = 200ms;
+constexpr auto kShortPatience = 400ms;
 
 bool may_talk() {
   int level = MPI_THREAD_SINGLE;
