@@ -83,6 +83,9 @@ void RunKeeper::prepare(std::uint64_t bytes) {
       CheckpointFolder(options_.checkpoint_dir).prepare(bytes);
     }
   });
+}
+
+void RunKeeper::begin() {
   since_save_.restart();
   since_step_.restart();
 }

@@ -32,10 +32,13 @@ class RunKeeper {
   // rank if it cannot.
   void prepare(std::uint64_t bytes);
 
-  // Collective, once a step. Throws Error (kIo), on rank 0
-  // alone, if a checkpoint could not be written.
+  // The first step begins: from here on steps and intervals are timed.
+  void begin();
+
+  // Collective, once a step. Throws Error (kIo), on rank 0 alone, if a checkpoint could not be written.
   Verdict after_step(std::int64_t global_step);
 
+  // Whether to save after this epoch.
   bool wants_epoch(int epochs_done) const;
 
   // Begins to write, or waits for all that was begun. Only rank 0 writes. Throws as after_step.

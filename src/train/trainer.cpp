@@ -72,11 +72,25 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
   if (point) {
     together(world_, [&] { require_same_data(data_.identity, network_, options_, *point); });
   }
+  prepare_saving();
   const int threads = introduce(point);
   load_dataset();
   world_.progress().enter_phase("making the replica");
   make_own_replica(threads);
   take_up(point);
+}
+
+// Before anything is written: the log of a run that cannot be saved shall stay as it was.
+void Trainer::prepare_saving() {
+  if (!keeper_.is_keeping()) {
+    return;
+  }
+  Checkpoint largest = checkpoint_of(initial_state(network_, options_.seed));
+  largest.state.moments.assign(static_cast<std::size_t>(rule_.moments()), largest.state.parameters);
+  if (options_.batch_norm_buffers == BatchNormBuffers::kMean) {
+    largest.rank_buffers.resize(largest.state.buffers.size() * static_cast<std::size_t>(world_.size()));
+  }
+  keeper_.prepare(checkpoint_bytes(largest).size());
 }
 
 int Trainer::introduce(const std::optional<ResumePoint>& point) {
@@ -143,10 +157,6 @@ void Trainer::take_up(const std::optional<ResumePoint>& point) {
   }
   updates_left_out_ = position_.global_step - state.steps;
   replica_->write_state(state);
-  if (keeper_.is_keeping()) {
-    state.moments.resize(static_cast<std::size_t>(rule_.moments()), state.parameters);
-    keeper_.prepare(checkpoint_bytes(checkpoint_of(state)).size());
-  }
 }
 
 // --- The loop ---
@@ -172,6 +182,7 @@ ExitCode Trainer::run() {
   if (is_complete()) {
     reporter_.nothing_left(position_);
   }
+  keeper_.begin();
   while (!is_complete()) {
     const EpochEnd end = train_epoch();
     if (end == EpochEnd::kStopped) {

@@ -43,6 +43,7 @@ class Trainer {
 
   // Shows what the run is, and returns this rank's number of threads.
   int introduce(const std::optional<ResumePoint>& point);
+  void prepare_saving();
   void load_dataset();
   void make_own_replica(int threads);
   void take_up(const std::optional<ResumePoint>& point);

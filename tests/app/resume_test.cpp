@@ -283,6 +283,14 @@ TEST_F(ResumedRun, LeavesOutUpdatesThatAreNotFiniteWhereAskedTo) {
   EXPECT_THAT(result.err, HasSubstr("evaluation after epoch 1"));
 }
 
+TEST_F(ResumedRun, LeavesTheLogAsItWasWhereItCannotBeSaved) {
+  std::ofstream(log_) << "precious";
+  const ProgramResult result = train(2, {"--checkpoint-dir", data_});
+  EXPECT_EQ(result.exit_code, 74);
+  EXPECT_THAT(result.err, HasSubstr(data_));
+  EXPECT_EQ(read_text(log_), "precious");
+}
+
 TEST_F(ResumedRun, WithoutCheckpointsSaysNothingOfThem) {
   const ProgramResult result = train(2, {"--max-steps", "2"});
   EXPECT_THAT(result.out, Not(HasSubstr("Saved")));
