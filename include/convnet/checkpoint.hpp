@@ -29,10 +29,11 @@ struct Checkpoint {
   std::vector<float> rank_buffers;  // where ranks have running statistics of their own that still count:
                                     // state.buffers of each rank, in rank order; else empty
   Position position;
-  int world_size = 1;    // ranks that made it
-  std::string options;   // a JSON object: value by name of the flag
-  std::string data;      // what tells the training data from others
-  std::string versions;  // a JSON object: of the program and its libraries
+  std::int64_t optimizer_start = 0;  // steps done when the moments began, at 0
+  int world_size = 1;                // ranks that made it
+  std::string options;               // a JSON object: value by name of the flag
+  std::string data;                  // what tells the training data from others
+  std::string versions;              // a JSON object: of the program and its libraries
 };
 
 // The file of a checkpoint: 512 bytes of text, "convnet-checkpoint 1", the number of bytes and the SHA-256 of

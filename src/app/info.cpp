@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -83,11 +84,11 @@ void print_info(const std::string& path) {
   std::cout << std::flush;
 }
 
-// Whether a file begins as a checkpoint does; it need not be a good one.
+// Whether a file begins as a checkpoint does, or has the name of one; it need not be a good one.
 bool is_checkpoint(const std::string& path) {
   std::string word;
   std::ifstream(path) >> word;
-  return word == "convnet-checkpoint";
+  return word == "convnet-checkpoint" || std::filesystem::path(path).filename().string().starts_with("step-");
 }
 
 void print_tensors(const StateLayout& layout) {

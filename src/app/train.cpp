@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "app/commands.hpp"
 #include "app/train_flags.hpp"
@@ -15,6 +18,7 @@
 #include "comm/together.hpp"
 #include "comm/watchdog.hpp"
 #include "convnet/error.hpp"
+#include "train/folder_lock.hpp"
 
 namespace convnet {
 namespace {
@@ -70,43 +74,83 @@ void resolve_options(CLI::App& parser, TrainOptions& options) {
 }
 
 // What the command line and the file leave open is as in the checkpoint; what they say otherwise is an error.
-void take_options_from(const ResumePoint& point, CLI::App& parser, TrainOptions& options) {
+void take_options_from(const ResumePoint& point, int world_size, CLI::App& parser, TrainOptions& options) {
   const auto saved = nlohmann::ordered_json::parse(point.checkpoint.options);
-  const bool is_other_recipe =
-      parser.get_option("--recipe")->count() > 0 && saved.value("recipe", options.recipe) != options.recipe;
+  // Where another recipe is given (--override), what it sets otherwise than the checkpoint's comes from it.
+  const bool gives_recipe = parser.get_option("--recipe")->count() > 0;
+  const auto new_recipe = to_json(recipe_options(options.recipe));
+  const auto old_recipe = to_json(recipe_options(saved.value("recipe", options.recipe)));
   for (const auto& [name, value] : saved.items()) {
     CLI::Option* option = parser.get_option_no_throw("--" + name);
-    if (option != nullptr && is_inherited(name) && option->count() == 0 && !is_other_recipe) {
+    const bool is_left_open = option != nullptr && option->count() == 0;
+    const bool is_the_recipes =
+        gives_recipe && new_recipe.contains(name) && new_recipe[name] != old_recipe[name];
+    if (is_left_open && is_inherited(name) && !is_the_recipes) {
       option->add_result(value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
   apply_flags(parser, options);
-  require_same_run(options, point);
+  require_same_run(options, point, world_size);
+}
+
+// An option that does nothing without another one: somebody would trust in it.
+void require_companions(CLI::App& parser) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kPairs{
+      {{"--checkpoint-every", "--checkpoint-dir"},
+       {"--keep", "--checkpoint-dir"},
+       {"--time-limit", "--checkpoint-dir"},
+       {"--override", "--resume"}}};
+  for (const auto& [option, companion] : kPairs) {
+    if (parser.get_option(option)->count() > 0 && parser.get_option(companion)->count() == 0) {
+      throw Error(ExitCode::kUsage, fmt::format("{} does nothing without {}", option, companion));
+    }
+  }
 }
 
 ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   StopSignals signals;  // before MPI starts threads
+  if (parser.get_option("--checkpoint-dir")->count() > 0) {
+    signals.hold();  // early: what comes while the run is set up stops it at its first step
+  }
   // Before MPI starts, too, which changes what the environment says of the launcher.
   const LaunchFacts facts = launch_facts(process_environment());
   check_pmi(facts);
   const MpiSession session;
   MpiCommunicator world;
   check_launch(facts, world.size());
-  together(world, [&] { resolve_options(parser, options); });
-  agreed_options(options, world);
-  const std::optional<ResumePoint> point = find_resume_point(options, world);
   together(world, [&] {
-    if (point) {
-      take_options_from(*point, parser, options);
-    }
-    check_options(options);
+    resolve_options(parser, options);
+    require_companions(parser);
   });
+  agreed_options(options, world);
   const Watchdog watchdog(world, std::chrono::seconds(options.watchdog_seconds),
-                          [&signals] { return signals.received() != 0; });
+                          [&signals] { return signals.received() == SIGTERM; });
   if (world.size() > 1 && options.watchdog_seconds > 0) {
     signals.leave_time_for_last_words();
   }
-  return Trainer(options, world, &signals, point).run();
+  std::optional<FolderLock> lock;
+  if (!options.checkpoint_dir.empty()) {
+    signals.hold();
+    together(world, [&] {
+      if (world.rank() == 0) {
+        lock.emplace(options.checkpoint_dir);
+      }
+    });
+  }
+  const std::optional<ResumePoint> point = find_resume_point(options, world);
+  together(world, [&] {
+    if (point) {
+      take_options_from(*point, world.size(), parser, options);
+    }
+    check_options(options);
+  });
+  Trainer trainer(options, world, &signals, point);
+  together(world, [&] {
+    if (point && world.rank() == 0) {
+      put_unusable_aside(*point);
+    }
+  });
+  return trainer.run();
 }
 
 }  // namespace

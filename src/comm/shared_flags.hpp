@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "comm/mpi_communicator.hpp"
 
@@ -12,7 +13,7 @@ namespace convnet {
 class SharedFlags {
  public:
   // Collective.
-  SharedFlags() = default;
+  explicit SharedFlags(const MpiCommunicator& world);
   ~SharedFlags();
   SharedFlags(const SharedFlags&) = delete;
   SharedFlags& operator=(const SharedFlags&) = delete;
@@ -22,10 +23,14 @@ class SharedFlags {
   std::uint32_t exchange(std::uint32_t own);
 
  private:
+  struct Words {
+    std::uint32_t said = 0;
+    std::uint32_t heard = 0;
+  };
+
   MpiCommunicator ranks_;
   MPI_Request request_ = MPI_REQUEST_NULL;
-  std::uint32_t said_ = 0;
-  std::uint32_t heard_ = 0;
+  std::unique_ptr<Words> words_;  // MPI reads and writes them until the request is done
 };
 
 }  // namespace convnet

@@ -28,8 +28,14 @@ Place place_of(const Progress::Mark& mark, std::chrono::milliseconds age) {
   return place;
 }
 
+WatchMail::~WatchMail() {
+  if (is_unwinding()) {
+    [[maybe_unused]] const std::list<Sent>* lost = under_way_.release();
+  }
+}
+
 void WatchMail::send(int receiver, Letter letter, const Place& place) {
-  Sent& sent = under_way_.emplace_back(Sent{place});
+  Sent& sent = under_way_->emplace_back(Sent{place});
   check(MPI_Isend(&sent.place, sizeof(Place), MPI_BYTE, receiver, static_cast<int>(letter), communicator_,
                   &sent.request),
         "MPI_Isend");
@@ -41,7 +47,7 @@ std::optional<Received> WatchMail::receive() {
   MPI_Status status;
   check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &arrived, &message, &status), "MPI_Improbe");
   if (arrived == 0) {
-    std::erase_if(under_way_, [](Sent& sent) { return is_done(sent.request); });
+    std::erase_if(*under_way_, [](Sent& sent) { return is_done(sent.request); });
     return std::nullopt;
   }
   Received received{.sender = status.MPI_SOURCE, .letter = static_cast<Letter>(status.MPI_TAG)};

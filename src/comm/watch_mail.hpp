@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 
 #include "comm/mpi_communicator.hpp"
@@ -46,7 +47,11 @@ struct Received {
 class WatchMail {
  public:
   // `communicator` serves nothing else, and outlives this.
-  explicit WatchMail(const MpiCommunicator& communicator) : communicator_(communicator.handle()) {}
+  explicit WatchMail(const MpiCommunicator& communicator)
+      : communicator_(communicator.handle()), under_way_(std::make_unique<std::list<Sent>>()) {}
+  ~WatchMail();
+  WatchMail(const WatchMail&) = delete;
+  WatchMail& operator=(const WatchMail&) = delete;
 
   void send(int receiver, Letter letter, const Place& place);
   std::optional<Received> receive();
@@ -58,7 +63,7 @@ class WatchMail {
   };
 
   MPI_Comm communicator_;
-  std::list<Sent> under_way_;  // MPI reads from here until it is done
+  std::unique_ptr<std::list<Sent>> under_way_;  // MPI reads from here until it is done
 };
 
 }  // namespace convnet

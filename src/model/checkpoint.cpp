@@ -169,12 +169,12 @@ Network parse_network(const std::string& text) {
   return network;
 }
 
-std::int64_t integer(const NamedHdf5File& file, const std::string& name, std::int64_t least) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+std::int64_t integer(const NamedHdf5File& file, const std::string& name, std::int64_t least,
+                     std::int64_t most = std::int64_t{1} << 53) {
   const auto value = read_integer(file, name);
-  if (!value || *value < least || *value > kMost) {
+  if (!value || *value < least || *value > most) {
     refuse(fmt::format("{}: the attribute \"{}\"", file.path, name), value ? std::to_string(*value) : "none",
-           fmt::format("a number of at least {}", least));
+           fmt::format("a number from {} to {}", least, most));
   }
   return *value;
 }
@@ -199,6 +199,7 @@ std::vector<std::byte> checkpoint_bytes(const Checkpoint& checkpoint) {
   write_attribute(file, "global_step", position.global_step);
   write_attribute(file, "updates", checkpoint.state.steps);
   write_attribute(file, "moments", static_cast<std::int64_t>(checkpoint.state.moments.size()));
+  write_attribute(file, "optimizer_start", checkpoint.optimizer_start);
   write_attribute(file, "world_size", checkpoint.world_size);
   write_attribute(file, "options", checkpoint.options);
   write_attribute(file, "data", checkpoint.data);
@@ -224,12 +225,13 @@ Checkpoint parse_checkpoint(std::span<const std::byte> bytes, const std::string&
                          .step = integer(file, "step", 0),
                          .samples = integer(file, "samples", 0),
                          .global_step = integer(file, "global_step", 0)};
+  checkpoint.optimizer_start = integer(file, "optimizer_start", 0);
   checkpoint.world_size = static_cast<int>(integer(file, "world_size", 1));
   checkpoint.options = text(file, "options");
   checkpoint.data = text(file, "data");
   checkpoint.versions = text(file, "versions");
   checkpoint.state =
-      read_state(file, checkpoint.network, static_cast<std::size_t>(integer(file, "moments", 0)));
+      read_state(file, checkpoint.network, static_cast<std::size_t>(integer(file, "moments", 0, 2)));
   checkpoint.state.steps = integer(file, "updates", 0);
   const std::string what = name + ": cannot look for rank_buffers";
   if (check_hdf5(H5Lexists(file.handle.get(), "rank_buffers", H5P_DEFAULT), what) > 0) {

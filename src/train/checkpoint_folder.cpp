@@ -69,12 +69,8 @@ std::vector<fs::path> CheckpointFolder::checkpoints() const {
   return paths;
 }
 
-void CheckpointFolder::prepare(std::uint64_t bytes) const {
+void CheckpointFolder::prepare(std::uint64_t bytes, int keep) const {
   std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) {
-    fail(path_, "make the folder", error);
-  }
   std::vector<fs::path> left_over;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (is_left_over(entry.path().filename().string())) {
@@ -85,11 +81,14 @@ void CheckpointFolder::prepare(std::uint64_t bytes) const {
     fs::remove(path, error);
   }
   const fs::space_info space = fs::space(path_, error);
-  const std::uint64_t needed = 2 * bytes;  // the old one stands until the new one is whole
-  if (!error && space.available < needed) {
-    throw Error(ExitCode::kIo,
-                fmt::format("{}: found room for {} bytes, expected at least {}, two checkpoints",
-                            path_.string(), space.available, needed));
+  const auto existing = std::min(std::ssize(checkpoints()), std::ptrdiff_t{keep});
+  const auto more =
+      static_cast<std::uint64_t>(keep + 1 - existing);  // an old one goes when the new one is whole
+  if (!error && space.available < more * bytes) {
+    throw Error(
+        ExitCode::kIo,
+        fmt::format("{}: found room for {} bytes, expected at least {}, {} checkpoint{} more (--keep {})",
+                    path_.string(), space.available, more * bytes, more, more == 1 ? "" : "s", keep));
   }
   const fs::path probe = path_ / kProbe;
   write_file_atomically(probe, std::vector<std::byte>(bytes));
@@ -108,10 +107,13 @@ void CheckpointFolder::prune(int keep) const {
 }
 
 fs::path CheckpointFolder::put_aside(const fs::path& checkpoint) const {
-  const fs::path aside = checkpoint.string() + ".damaged";
+  const fs::path aside = checkpoint.string() + ".unusable";
   std::error_code error;
   fs::rename(checkpoint, aside, error);
-  return error ? checkpoint : aside;
+  if (error) {
+    fail(checkpoint, "rename it to " + aside.filename().string(), error);
+  }
+  return aside;
 }
 
 }  // namespace convnet

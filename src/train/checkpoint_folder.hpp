@@ -19,15 +19,16 @@ class CheckpointFolder {
   // Newest first; empty if there is no such folder. Throws Error (kIo) if it cannot be read.
   std::vector<std::filesystem::path> checkpoints() const;
 
-  // Makes the folder, if it is not there, and the sure sign that it can be written to: a file of `bytes`,
-  // taken away again. Also takes away what writers that were killed have left. Throws Error (kIo) naming the
-  // folder if it cannot be made or written to, or has less room than two checkpoints of so many bytes.
-  void prepare(std::uint64_t bytes) const;
+  // Takes away what writers that were killed have left, and makes sure that the run can be saved: that there
+  // is room to keep `keep` checkpoints of `bytes`, and one more on its way, and that a file of so many can be
+  // written. Throws Error (kIo) naming the folder.
+  void prepare(std::uint64_t bytes, int keep) const;
 
   // Takes all but the newest `keep` away.
   void prune(int keep) const;
 
-  // Gives a damaged checkpoint a name that is none of a checkpoint; returns the name.
+  // Gives a checkpoint that cannot be used a name that is none of a checkpoint; returns the name. Throws
+  // Error (kIo) if that fails.
   std::filesystem::path put_aside(const std::filesystem::path& checkpoint) const;
 
  private:

@@ -34,6 +34,16 @@ void print_ranks(const RunFacts& facts) {
   }
 }
 
+void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int>& threads) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (threads[i] > ranks[i].cores) {
+      spdlog::warn(
+          "rank {} on {} has {} threads but is bound to {} core{}: mpirun --bind-to none, or fewer --threads",
+          i, ranks[i].host, threads[i], ranks[i].cores, ranks[i].cores == 1 ? "" : "s");
+    }
+  }
+}
+
 void print_options(const ordered_json& options) {
   constexpr std::size_t kColumns = 3;
   std::size_t column = 0;
@@ -102,6 +112,7 @@ void Reporter::start(const RunFacts& facts) {
                facts.position.epoch, facts.position.step, facts.position.global_step);
   }
   std::fflush(stdout);
+  warn_of_crowding(facts.ranks, facts.threads);
   ordered_json event{{"event", "run_start"}};
   event.update(options);
   event["resumed_from"] = facts.resumed_from;
@@ -234,7 +245,7 @@ void Reporter::stopped(const std::string& reason, const Position& position) {
 
 void Reporter::nothing_left(const Position& position) {
   if (is_speaker_) {
-    fmt::print("Nothing is left to train: {} steps are done, as many as --epochs {}{} asks for\n",
+    fmt::print("Nothing is left to train: {} steps are done, and --epochs {}{} asks for no more\n",
                position.global_step, options_.epochs,
                options_.max_steps > 0 ? fmt::format(" --max-steps {}", options_.max_steps) : "");
   }

@@ -16,35 +16,34 @@
 namespace convnet {
 namespace {
 
-// A file's bytes, known to be a good checkpoint.
+// A file's bytes, known to be a good checkpoint, and the newer ones that are none.
 struct Found {
   std::string path;
   std::vector<std::byte> bytes;
+  std::vector<std::filesystem::path> unusable;
 };
 
-// The newest good one of a folder. Those that are damaged make way only once there is a good one.
+// The newest good one of a folder.
 Found find_latest(const CheckpointFolder& folder, const std::string& name) {
-  std::vector<std::filesystem::path> damaged;
+  Found found;
   for (const auto& path : folder.checkpoints()) {
     try {
-      Found found{path.string(), read_file(path)};
-      parse_checkpoint(found.bytes, found.path);
-      for (const auto& bad : damaged) {
-        spdlog::warn("{} is now {}", bad.string(), folder.put_aside(bad).string());
-      }
+      found.bytes = read_file(path);
+      parse_checkpoint(found.bytes, path.string());
+      found.path = path.string();
       return found;
     } catch (const Error& error) {
       if (error.code() != ExitCode::kData) {
         throw;
       }
       spdlog::warn("{}: looking for an older one", error.what());
-      damaged.push_back(path);
+      found.unusable.push_back(path);
     }
   }
-  if (!damaged.empty()) {
+  if (!found.unusable.empty()) {
     throw Error(ExitCode::kData,
                 fmt::format("{}: found {} checkpoint{}, none of them good, expected one to resume from", name,
-                            damaged.size(), damaged.size() == 1 ? "" : "s"));
+                            found.unusable.size(), found.unusable.size() == 1 ? "" : "s"));
   }
   spdlog::info("{} holds no checkpoint yet: starting from the beginning", name);
   return {};
@@ -56,39 +55,31 @@ Found find_named(const std::string& path) {
   return found;
 }
 
-// What a new run writes must not be taken for older, or newer, than what is there already.
-void require_no_other_run(const TrainOptions& options, const Found& found) {
+// A folder belongs to one run: it is empty, or the run goes on from its newest checkpoint.
+void require_own_folder(const TrainOptions& options) {
   const std::vector<std::filesystem::path> all = CheckpointFolder(options.checkpoint_dir).checkpoints();
-  if (all.empty()) {
+  std::error_code ignored;
+  if (all.empty() || std::filesystem::equivalent(all.front(), options.resume, ignored)) {
     return;
   }
-  if (found.path.empty()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--checkpoint-dir {}: found checkpoints of an earlier run, up to {}: go on from "
-                            "there by --resume latest, or expected another folder",
-                            options.checkpoint_dir, all.front().filename().string()));
-  }
-  const std::int64_t step = parse_checkpoint(found.bytes, found.path).position.global_step;
-  if (all.front() > CheckpointFolder(options.checkpoint_dir).file_of(step)) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--checkpoint-dir {}: found {}, which is newer than what this run resumes from "
-                            "({}): expected another folder",
-                            options.checkpoint_dir, all.front().filename().string(), found.path));
-  }
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("--checkpoint-dir {}: found checkpoints of another run, or newer ones, up to {}: go on "
+                  "from there by --resume latest, or expected another folder",
+                  options.checkpoint_dir, all.front().filename().string()));
 }
 
 Found find(const TrainOptions& options) {
-  Found found;
   if (options.resume == "latest") {
+    if (options.checkpoint_dir.empty()) {
+      throw Error(ExitCode::kUsage, "--resume latest needs --checkpoint-dir DIR to look in");
+    }
     return find_latest(CheckpointFolder(options.checkpoint_dir), options.checkpoint_dir);
   }
-  if (!options.resume.empty()) {
-    found = find_named(options.resume);
-  }
   if (!options.checkpoint_dir.empty()) {
-    require_no_other_run(options, found);
+    require_own_folder(options);
   }
-  return found;
+  return options.resume.empty() ? Found() : find_named(options.resume);
 }
 
 void share(Found& found, MpiCommunicator& world) {
@@ -121,25 +112,55 @@ std::optional<ResumePoint> find_resume_point(const TrainOptions& options, MpiCom
   if (found.path.empty()) {
     return std::nullopt;
   }
-  return ResumePoint{found.path, parse_checkpoint(found.bytes, found.path)};
+  return ResumePoint{found.path, parse_checkpoint(found.bytes, found.path), found.unusable};
 }
+
+void put_unusable_aside(const ResumePoint& point) {
+  for (const std::filesystem::path& path : point.unusable) {
+    const auto aside = CheckpointFolder(path.parent_path()).put_aside(path);
+    spdlog::warn("{} is now {}", path.string(), aside.string());
+  }
+}
+
+namespace {
+
+// What a run is: an option of these that differs makes another one of it.
+constexpr std::array kOfTheRun{"recipe",       "epochs",   "max-steps", "batch",    "seed",     "reshuffle",
+                               "sharding",     "tail",     "optimizer", "lr",       "momentum", "nesterov",
+                               "weight-decay", "schedule", "warmup",    "lr-scale", "bn",       "bn-buffers"};
+// What it goes on with unless told otherwise.
+constexpr std::array kHabits{"data", "on-nonfinite", "checkpoint-every", "keep"};
+
+template <std::size_t N>
+bool contains(const std::array<const char*, N>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
 
 bool is_inherited(const std::string& option) {
-  constexpr std::array kInherited{"recipe", "data",      "epochs",   "max-steps",    "batch",
-                                  "seed",   "reshuffle", "sharding", "tail",         "optimizer",
-                                  "lr",     "momentum",  "nesterov", "weight-decay", "schedule",
-                                  "warmup", "lr-scale",  "bn",       "bn-buffers"};
-  return std::ranges::find(kInherited, option) != kInherited.end();
+  return contains(kOfTheRun, option) || contains(kHabits, option);
 }
 
-void require_same_run(const TrainOptions& options, const ResumePoint& point) {
+// Counted in steps, the length of a run means another share of it at another number of ranks.
+void require_same_length(const TrainOptions& options, const ResumePoint& point, int world_size) {
+  if (options.max_steps > 0 && rates_depend_on_length(options) && world_size != point.checkpoint.world_size) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{}: --max-steps {} ends the schedule of the learning rate, and counts steps of {} "
+                    "ranks: found {}, expected as many, or --max-steps 0 --override",
+                    point.path, options.max_steps, point.checkpoint.world_size, world_size));
+  }
+}
+
+void require_same_run(const TrainOptions& options, const ResumePoint& point, int world_size) {
+  require_same_length(options, point, world_size);
   const auto before = nlohmann::ordered_json::parse(point.checkpoint.options);
   const auto now = to_json(options);
   std::vector<std::string> contradictions;
   for (const auto& [name, value] : now.items()) {
     const bool is_length = name == "epochs" || name == "max-steps";
-    const bool counts =
-        is_inherited(name) && name != "data" && (!is_length || rates_depend_on_length(options));
+    const bool counts = contains(kOfTheRun, name) && (!is_length || rates_depend_on_length(options));
     if (counts && before.contains(name) && before[name] != value) {
       contradictions.push_back(
           fmt::format("--{} is {}, but {} in the checkpoint", name, value.dump(), before[name].dump()));

@@ -14,22 +14,27 @@ namespace convnet {
 struct ResumePoint {
   std::string path;
   Checkpoint checkpoint;
+  std::vector<std::filesystem::path> unusable;  // newer ones that are damaged; on rank 0
 };
 
 // The checkpoint that --resume asks for, on every rank, read by rank 0; nothing where the run starts anew:
-// without --resume, or if "latest" finds none. Of damaged checkpoints "latest" warns, renames them and takes
-// the newest good one. Throws Error on every rank: kData if the file asked for, or all there are, cannot be
+// without --resume, or if "latest" finds none. "latest" warns of newer ones that
+// cannot be used. Throws Error on every rank: kData if the file asked for, or all there are, cannot be
 // used; kUsage if the run would mix with the checkpoints of another in its folder; kIo if reading fails.
 // Collective.
 std::optional<ResumePoint> find_resume_point(const TrainOptions& options, MpiCommunicator& world);
 
+// Renames what "latest" could not use, so that it is never again taken for the newest. Throws Error (kIo).
+void put_unusable_aside(const ResumePoint& point);
+
 // Whether a run takes this option over from its checkpoint, unless it is given anew: those that training
-// depends on, but not where and how it computes, or what it prints and keeps.
+// depends on, and how it is kept; but not where and how it computes, or what it prints.
 bool is_inherited(const std::string& option);
 
 // Throws Error (kUsage) naming both values of each option that would make the run another one than the
-// checkpoint's, unless options.may_override.
-void require_same_run(const TrainOptions& options, const ResumePoint& point);
+// checkpoint's, unless options.may_override; and if the schedule of the learning rate cannot go on at this
+// world size.
+void require_same_run(const TrainOptions& options, const ResumePoint& point, int world_size);
 
 // Likewise for the training data: `identity` as Checkpoint::data; the network must fit in any case.
 void require_same_data(const std::string& identity, const Network& network, const TrainOptions& options,

@@ -35,10 +35,11 @@ constexpr std::array<StopFlag, 4> kStopFlags{{{kTerminate, SIGTERM, "SIGTERM"},
                                               {kUser, SIGUSR1, "SIGUSR1"},
                                               {kTimeIsUp, 0, "the time limit"}}};
 
-// Seconds until Slurm ends the job, if it says so; else 0.
+// Seconds until Slurm ends the job, if it says so; else 0. What a job that is over has left in a shell does
+// not count.
 double seconds_of_slurm_job() {
   const char* const text = std::getenv("SLURM_JOB_END_TIME");
-  if (text == nullptr) {
+  if (text == nullptr || std::getenv("SLURM_JOB_ID") == nullptr) {
     return 0.0;
   }
   const std::string_view digits(text);
@@ -49,15 +50,18 @@ double seconds_of_slurm_job() {
                 fmt::format("SLURM_JOB_END_TIME is \"{}\": expected seconds since 1970", digits));
   }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::max(static_cast<double>(end) - std::chrono::duration<double>(now).count(), 1.0);
+  return std::max(static_cast<double>(end) - std::chrono::duration<double>(now).count(), 0.0);
 }
 
-double time_limit_of(const TrainOptions& options) {
+// Seconds from now, of which `passed` have passed of --time-limit; 0: no limit.
+double time_left(const TrainOptions& options, double passed) {
+  constexpr double kLeast = 0.001;
   const double slurms = seconds_of_slurm_job();
-  if (options.time_limit == 0.0 || slurms == 0.0) {
-    return std::max(options.time_limit, slurms);
+  if (options.time_limit == 0.0) {
+    return slurms;
   }
-  return std::min(options.time_limit, slurms);
+  const double own = std::max(options.time_limit - passed, kLeast);
+  return slurms == 0.0 ? own : std::min(own, slurms);
 }
 
 }  // namespace
@@ -67,20 +71,18 @@ RunKeeper::RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSi
   if (options.checkpoint_dir.empty()) {
     return;
   }
-  together(world, [&] { time_limit_ = time_limit_of(options); });
-  flags_ = std::make_unique<SharedFlags>();
+  const double passed = signals == nullptr ? 0.0 : signals->seconds_since_start();
+  together(world, [&] { time_limit_ = time_left(options, passed); });
+  flags_ = std::make_unique<SharedFlags>(world);
   if (world.rank() == 0) {
     writer_.emplace(CheckpointFolder(options.checkpoint_dir), options.keep);
-  }
-  if (signals_ != nullptr) {
-    signals_->hold();
   }
 }
 
 void RunKeeper::prepare(std::uint64_t bytes) {
   together(world_, [&] {
     if (writer_) {
-      CheckpointFolder(options_.checkpoint_dir).prepare(bytes);
+      CheckpointFolder(options_.checkpoint_dir).prepare(bytes, options_.keep);
     }
   });
 }

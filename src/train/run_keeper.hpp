@@ -38,6 +38,9 @@ class RunKeeper {
   // Collective, once a step. Throws Error (kIo), on rank 0 alone, if a checkpoint could not be written.
   Verdict after_step(std::int64_t global_step);
 
+  // Whether the run may have to stop at any time now, so that it should be saved before what takes long.
+  bool has_time_limit() const { return time_limit_ > 0.0; }
+
   // Whether to save after this epoch.
   bool wants_epoch(int epochs_done) const;
 
@@ -59,7 +62,7 @@ class RunKeeper {
   std::unique_ptr<SharedFlags> flags_;
   std::optional<CheckpointWriter> writer_;
   std::optional<Written> written_;
-  double time_limit_ = 0.0;  // seconds since the start; 0: none
+  double time_limit_ = 0.0;  // seconds since since_start_; 0: none
   Stopwatch since_start_;
   Stopwatch since_save_;
   Stopwatch since_step_;

@@ -2,8 +2,9 @@
 
 #include <atomic>
 #include <csignal>
-#include <functional>
 #include <thread>
+
+#include "base/clock.hpp"
 
 namespace convnet {
 
@@ -25,12 +26,16 @@ class StopSignals {
   // ranks when one was killed.
   void leave_time_for_last_words() { leaves_time_ = true; }
 
+  // Since it was made, as the program starts.
+  double seconds_since_start() const { return since_start_.seconds(); }
+
   // The first signal that came; 0: none yet.
   int received() const { return received_; }
 
  private:
   void take(int signal);
 
+  Stopwatch since_start_;
   sigset_t signals_{};
   sigset_t mask_before_{};
   std::atomic<bool> is_held_ = false;

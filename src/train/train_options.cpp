@@ -122,6 +122,13 @@ std::int64_t total_steps(const TrainOptions& options, std::int64_t steps_per_epo
   return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
 }
 
+UpdateRule update_rule(const TrainOptions& options) {
+  return {.optimizer = options.optimizer,
+          .momentum = options.momentum,
+          .nesterov = options.nesterov,
+          .weight_decay = options.weight_decay};
+}
+
 double peak_learning_rate(const TrainOptions& options, int world_size) {
   switch (options.learning_rate_scale) {
     case LearningRateScale::kLinear:

@@ -76,6 +76,9 @@ nlohmann::ordered_json to_json(const TrainOptions& options);
 // Steps of a whole run.
 std::int64_t total_steps(const TrainOptions& options, std::int64_t steps_per_epoch);
 
+// The rule that the options ask for; its learning rate and step are those of the first step.
+UpdateRule update_rule(const TrainOptions& options);
+
 // The greatest learning rate of the run: the one asked for, scaled for the world size.
 double peak_learning_rate(const TrainOptions& options, int world_size);
 

@@ -1,16 +1,13 @@
 #include "train/trainer.hpp"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <string_view>
 #include <utility>
 
+#include "comm/gather_values.hpp"
 #include "comm/ranks.hpp"
 #include "comm/shared_dataset.hpp"
 #include "comm/together.hpp"
@@ -20,33 +17,13 @@
 namespace convnet {
 namespace {
 
-void warn_of_crowding(const std::vector<RankFacts>& ranks, const std::vector<int>& threads) {
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (threads[i] > ranks[i].cores) {
-      spdlog::warn(
-          "rank {} on {} has {} threads but is bound to {} core{}: mpirun --bind-to none, or fewer --threads",
-          i, ranks[i].host, threads[i], ranks[i].cores, ranks[i].cores == 1 ? "" : "s");
-    }
+// Where the run goes on; with other data than before (--override) the epoch under way begins anew.
+Position position_of(const ResumePoint& point, const std::string& data) {
+  const Position& position = point.checkpoint.position;
+  if (data == point.checkpoint.data) {
+    return position;
   }
-}
-
-UpdateRule update_rule(const TrainOptions& options) {
-  return {.optimizer = options.optimizer,
-          .momentum = options.momentum,
-          .nesterov = options.nesterov,
-          .weight_decay = options.weight_decay};
-}
-
-// The mean of equally long parts.
-std::vector<float> mean_of_parts(std::span<const float> all, int parts) {
-  std::vector<float> mean(all.size() / static_cast<std::size_t>(parts));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    mean[i % mean.size()] += all[i];
-  }
-  for (float& value : mean) {
-    value /= static_cast<float>(parts);
-  }
-  return mean;
+  return {.epoch = position.epoch, .global_step = position.global_step};
 }
 
 }  // namespace
@@ -63,7 +40,9 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
       layout_(network_),
       sampler_(sampler_options(options, data_.info, world)),
       keeper_(options, world, signals),
-      position_(point ? point->checkpoint.position : Position()),
+      versions_(library_versions(backend_).dump()),
+      position_(point ? position_of(*point, data_.identity) : Position()),
+      optimizer_start_(point ? point->checkpoint.optimizer_start : 0),
       total_steps_(position_.global_step + steps_left()),
       schedule_(options.schedule, peak_learning_rate(options, world.size()), options.warmup,
                 total_steps(options, sampler_.steps_per_epoch())),
@@ -72,6 +51,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
   if (point) {
     together(world_, [&] { require_same_data(data_.identity, network_, options_, *point); });
   }
+  world_.progress().enter_phase("making sure that it can be saved");
   prepare_saving();
   const int threads = introduce(point);
   load_dataset();
@@ -111,9 +91,6 @@ int Trainer::introduce(const std::optional<ResumePoint>& point) {
   facts.devices = world_.all_gather(
       backend_.device == Device::kCpu ? "cpu" : "cuda:" + std::to_string(backend_.gpu.index));
   reporter_.start(facts);
-  if (world_.rank() == 0) {
-    warn_of_crowding(facts.ranks, facts.threads);
-  }
   return own_threads;
 }
 
@@ -147,6 +124,7 @@ void Trainer::take_up(const std::optional<ResumePoint>& point) {
   ModelState state = point ? point->checkpoint.state : initial_state(network_, options_.seed);
   if (state.moments.size() != static_cast<std::size_t>(rule_.moments())) {
     state.moments.clear();  // of a new run, or of another optimiser (--override)
+    optimizer_start_ = position_.global_step;
   }
   if (point && point->checkpoint.world_size == world_.size() && !point->checkpoint.rank_buffers.empty()) {
     const auto own = point->checkpoint.rank_buffers.begin() +
@@ -181,6 +159,9 @@ bool Trainer::is_complete() const {
 ExitCode Trainer::run() {
   if (is_complete()) {
     reporter_.nothing_left(position_);
+    if (position_.step > 0) {
+      evaluate();  // within an epoch (--max-steps): the run may have ended before it could
+    }
   }
   keeper_.begin();
   while (!is_complete()) {
@@ -195,6 +176,9 @@ ExitCode Trainer::run() {
       save();  // before the evaluation, which may average running statistics
       evaluate();
       break;
+    }
+    if (keeper_.has_time_limit()) {
+      save();  // an evaluation may take longer than there is time
     }
     evaluate();
     const bool is_due = keeper_.wants_epoch(position_.epoch);
@@ -237,8 +221,8 @@ Trainer::EpochEnd Trainer::train_epoch() {
 void Trainer::train_step(std::int64_t step) {
   rule_.learning_rate = schedule_.learning_rate(schedule_step(step));
   position_ = epoch_->after(step);
-  rule_.step = position_.global_step;
-  world_.progress().enter_step(rule_.step);
+  rule_.step = position_.global_step - optimizer_start_;
+  world_.progress().enter_step(position_.global_step);
   replica_->forward_backward(epoch_->rows_of(step), epoch_->gradient_scale(step));
   replica_->all_reduce_gradients(world_);
   replica_->update(rule_);
@@ -251,9 +235,10 @@ double Trainer::schedule_step(std::int64_t step) const {
   if (options_.max_steps > 0 && options_.max_steps < options_.epochs * steps_per_epoch) {
     return static_cast<double>(position_.global_step);
   }
-  const double samples_a_step = static_cast<double>(options_.batch) * world_.size();
-  return static_cast<double>((position_.epoch - 1) * steps_per_epoch + step) +
-         static_cast<double>(epoch_->start().samples) / samples_a_step;
+  const std::int64_t samples_a_step = std::int64_t{options_.batch} * world_.size();
+  return static_cast<double>((position_.epoch - 1) * steps_per_epoch) +
+         static_cast<double>(epoch_->start().samples + step * samples_a_step) /
+             static_cast<double>(samples_a_step);
 }
 
 void Trainer::report_step(std::int64_t step, std::int64_t images) {
@@ -291,17 +276,19 @@ void Trainer::save() {
     return;
   }
   require_finite(replica_->result());
+  world_.progress().enter_phase("saving");
   Checkpoint checkpoint = checkpoint_of(replica_->read_state());
   const bool has_own_buffers = options_.batch_norm == BatchNorm::kLocal &&
                                options_.batch_norm_buffers == BatchNormBuffers::kMean && world_.size() > 1 &&
                                !are_buffers_shared_;
   if (has_own_buffers) {
-    checkpoint.rank_buffers = gather_buffers(checkpoint.state.buffers);
+    checkpoint.rank_buffers = gather_values(checkpoint.state.buffers, world_);
     checkpoint.state.buffers = mean_of_parts(checkpoint.rank_buffers, world_.size());
   }
   keeper_.write(std::move(checkpoint));
   saved_ = position_;
   report_saved();
+  world_.progress().enter_phase("training");
 }
 
 Checkpoint Trainer::checkpoint_of(ModelState state) const {
@@ -310,22 +297,11 @@ Checkpoint Trainer::checkpoint_of(ModelState state) const {
           .state = std::move(state),
           .rank_buffers = {},
           .position = position_,
+          .optimizer_start = optimizer_start_,
           .world_size = world_.size(),
           .options = to_json(options_).dump(kOneLine, ' ', false, nlohmann::json::error_handler_t::replace),
           .data = data_.identity,
-          .versions = library_versions(backend_).dump()};
-}
-
-// Each rank's running statistics, in rank order.
-std::vector<float> Trainer::gather_buffers(const std::vector<float>& own) {
-  std::vector<float> all;
-  const std::string_view bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(float));
-  for (const std::string& part : world_.all_gather(std::string(bytes))) {
-    const std::size_t end = all.size();
-    all.resize(end + part.size() / sizeof(float));
-    std::memcpy(all.data() + end, part.data(), part.size());
-  }
-  return all;
+          .versions = versions_};
 }
 
 void Trainer::report_saved() {
@@ -362,6 +338,19 @@ void Trainer::share_batch_norm_buffers() {
   are_buffers_shared_ = true;
 }
 
+// In parts, each a sign of life for the watchdog.
+EvalResult Trainer::evaluate_rows(std::span<const std::int32_t> rows) {
+  const std::size_t part = std::size_t{100} * static_cast<std::size_t>(options_.batch);
+  EvalResult total;
+  for (std::size_t first = 0; first < rows.size(); first += part) {
+    world_.progress().enter_phase("evaluating");
+    const EvalResult own = replica_->evaluate(rows.subspan(first, std::min(part, rows.size() - first)));
+    total.loss_sum += own.loss_sum;
+    total.correct += own.correct;
+  }
+  return total;
+}
+
 void Trainer::evaluate() {
   world_.progress().enter_phase("evaluating");
   require_finite(replica_->result());
@@ -369,7 +358,7 @@ void Trainer::evaluate() {
   std::vector<std::int32_t> rows(static_cast<std::size_t>(test_rows_.count));
   std::iota(rows.begin(), rows.end(),
             static_cast<std::int32_t>(test_rows_.first - dataset_.test.range.first));
-  const EvalResult own = replica_->evaluate(rows);
+  const EvalResult own = evaluate_rows(rows);
   std::array<double, 2> sums{own.loss_sum, static_cast<double>(own.correct)};
   world_.all_reduce_sum(sums);
   const double mean_loss = sums[0] / static_cast<double>(data_.info.test_count);

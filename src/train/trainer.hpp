@@ -58,11 +58,11 @@ class Trainer {
 
   void save();
   Checkpoint checkpoint_of(ModelState state) const;
-  std::vector<float> gather_buffers(const std::vector<float>& own);
   void report_saved();
   void finish_saving();
 
   void share_batch_norm_buffers();
+  EvalResult evaluate_rows(std::span<const std::int32_t> rows);
   void evaluate();
   std::string agreed_weights_sha256();
 
@@ -76,8 +76,10 @@ class Trainer {
   StateLayout layout_;
   Sampler sampler_;
   RunKeeper keeper_;
+  std::string versions_;  // as checkpoints have them
   Position position_;
-  std::int64_t total_steps_;  // done when the run ends
+  std::int64_t optimizer_start_;  // steps done when the moments began
+  std::int64_t total_steps_;      // done when the run ends
   Schedule schedule_;
   UpdateRule rule_;
   RowRange test_rows_;  // that this rank evaluates

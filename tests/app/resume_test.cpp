@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "app/bars.hpp"
 #include "app/run_program.hpp"
@@ -153,7 +155,7 @@ TEST_F(ResumedRun, GoesOnForMoreEpochsWhereTheRatesDoNotDependOnThem) {
 }
 
 TEST_F(ResumedRun, NamesBothValuesOfWhatContradictsTheCheckpoint) {
-  weights(1, {"--recipe", "onecycle", "--max-steps", "3", "--checkpoint-dir", saved_});
+  weights(2, {"--recipe", "onecycle", "--max-steps", "3", "--checkpoint-dir", saved_});
   const std::vector<std::pair<Arguments, std::string>> contradictions{
       {{"--lr", "0.5"}, "--lr is 0.5, but 0.05 in the checkpoint"},
       {{"--batch", "20"}, "--batch is 20, but 100"},
@@ -167,9 +169,9 @@ TEST_F(ResumedRun, NamesBothValuesOfWhatContradictsTheCheckpoint) {
     EXPECT_EQ(refused.exit_code, 2) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr(complaint));
     EXPECT_EQ(occurrences(refused.err, "convnet: "), 1U) << refused.err;
-    EXPECT_EQ(train(1, resume + Arguments{"--override"}).exit_code, 0) << complaint;
+    EXPECT_EQ(train(2, resume + Arguments{"--override"}).exit_code, 0) << complaint;
   }
-  EXPECT_EQ(train(1, {"--resume", checkpoint(3), "--recipe", "onecycle", "--lr", "0.05"}).exit_code, 0);
+  EXPECT_EQ(train(2, {"--resume", checkpoint(3), "--recipe", "onecycle", "--lr", "0.05"}).exit_code, 0);
 }
 
 TEST_F(ResumedRun, RefusesOtherData) {
@@ -181,7 +183,11 @@ TEST_F(ResumedRun, RefusesOtherData) {
   const ProgramResult refused = train(1, {"--resume", checkpoint(3), "--data", fewer});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("is other data"));
-  EXPECT_EQ(train(1, {"--resume", checkpoint(3), "--data", fewer, "--override"}).exit_code, 0);
+  // The epoch under way begins anew, with the 9 steps that these data have; and the second one follows.
+  EXPECT_EQ(
+      train(1, {"--resume", checkpoint(3), "--data", fewer, "--override", "--max-steps", "0"}).exit_code, 0);
+  EXPECT_EQ(events("run_end").back()["steps"], 3 + 9 + 9);
+  EXPECT_EQ(events("epoch_end").back()["epoch"], 2);
 }
 
 TEST_F(ResumedRun, WritesItsLogBehindWhatIsThere) {
@@ -209,10 +215,73 @@ TEST_F(ResumedRun, KeepsAsManyCheckpointsAsAskedFor) {
 TEST_F(ResumedRun, NeverMixesWithTheCheckpointsOfAnother) {
   const Arguments saving{"--checkpoint-dir", saved_, "--checkpoint-every", "4steps", "--keep", "99"};
   weights(1, saving + kBatch);
-  for (const Arguments& arguments : {Arguments{}, Arguments{"--resume", checkpoint(16)}}) {
+  const std::string foreign = folder_ / "foreign";
+  weights(1, {"--max-steps", "60", "--epochs", "9", "--checkpoint-dir", foreign});
+  for (const Arguments& arguments : {Arguments{}, Arguments{"--resume", checkpoint(16)},
+                                     Arguments{"--resume", foreign + "/step-000000060.h5"}}) {
     const ProgramResult refused = train(1, saving + arguments);
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_THAT(refused.err, HasSubstr("step-000000048.h5"));
+  }
+}
+
+TEST_F(ResumedRun, WaitsForTheRunThatStillWritesToItsFolder) {
+  const Arguments saving{"--checkpoint-dir", saved_, "--resume", "latest"};
+  std::filesystem::create_directory(saved_);
+  // Somebody else holds the folder for two seconds.
+  std::thread holder([this] { run_command({"flock", saved_ + "/lock", "sleep", "2"}); });
+  while (!std::filesystem::exists(saved_ + "/lock")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const ProgramResult result = train(2, saving + Arguments{"--max-steps", "1"});
+  holder.join();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("waiting for another run to leave " + saved_));
+}
+
+TEST_F(ResumedRun, TakesANewRecipesOwnOptionsAndTheRestFromTheCheckpoint) {
+  weights(1, {"--batch", "50", "--seed", "4", "--max-steps", "3", "--checkpoint-dir", saved_});
+  EXPECT_EQ(train(1, {"--resume", checkpoint(3), "--recipe", "onecycle", "--override"}).exit_code, 0);
+  const auto start = events("run_start").back();
+  EXPECT_EQ(start["schedule"], "onecycle");
+  EXPECT_EQ(start["lr"], 0.05);
+  EXPECT_EQ(start["batch"], 50);
+  EXPECT_EQ(start["seed"], 4);
+}
+
+TEST_F(ResumedRun, GoesOnAsItWasKept) {
+  weights(1, {"--max-steps", "4", "--checkpoint-dir", saved_, "--checkpoint-every", "2steps", "--keep", "7",
+              "--on-nonfinite", "skip"});
+  weights(1, {"--resume", checkpoint(4), "--checkpoint-dir", saved_, "--max-steps", "6"});
+  const auto start = events("run_start").back();
+  EXPECT_EQ(start["checkpoint-every"], "2steps");
+  EXPECT_EQ(start["keep"], 7);
+  EXPECT_EQ(start["on-nonfinite"], "skip");
+}
+
+TEST_F(ResumedRun, RefusesAScheduleThatCountsStepsOfOtherRanks) {
+  weights(1, {"--max-steps", "6", "--schedule", "cosine", "--checkpoint-dir", saved_, "--checkpoint-every",
+              "2steps"});
+  EXPECT_EQ(train(1, {"--resume", checkpoint(2)}).exit_code, 0);
+  const ProgramResult refused = train(2, {"--resume", checkpoint(2)});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--max-steps 6"));
+}
+
+TEST_F(ResumedRun, EvaluatesAgainWhereItMayHaveEndedBeforeItCould) {
+  weights(1, {"--max-steps", "5", "--checkpoint-dir", saved_});
+  weights(1, {"--resume", checkpoint(5)});
+  const auto ends = events("epoch_end");
+  ASSERT_EQ(ends.size(), 2U);
+  EXPECT_EQ(ends[0]["test_loss"], ends[1]["test_loss"]);
+}
+
+TEST_F(ResumedRun, RefusesOptionsThatDoNothingAlone) {
+  for (const Arguments& alone : {Arguments{"--time-limit", "2h"}, Arguments{"--checkpoint-every", "5steps"},
+                                 Arguments{"--keep", "3"}, Arguments{"--override"}}) {
+    const ProgramResult refused = train(1, alone);
+    EXPECT_EQ(refused.exit_code, 2) << alone.front();
+    EXPECT_THAT(refused.err, HasSubstr(alone.front() + " does nothing without"));
   }
 }
 
@@ -241,17 +310,34 @@ TEST_F(ResumedRun, StopsInTimeToSaveBeforeTheTimeLimit) {
   const auto end = std::chrono::duration_cast<std::chrono::seconds>(now).count() + 6;
   const Arguments endless{"train",    "--data", data_,      "--threads", "1",
                           "--device", "cpu",    "--epochs", "1000000"};
+  const auto has_checkpoint = [](const std::string& folder) {
+    return std::ranges::any_of(std::filesystem::directory_iterator(folder), [](const auto& entry) {
+      return entry.path().filename().string().starts_with("step-");
+    });
+  };
   const std::vector<ProgramResult> results{
       train(2, {"--epochs", "1000000", "--checkpoint-dir", saved_, "--time-limit", "4s"}),
-      run_command(Arguments{"env", "SLURM_JOB_END_TIME=" + std::to_string(end), CONVNET_PROGRAM} + endless +
-                  Arguments{"--checkpoint-dir", saved_ + "2"})};
+      run_command(
+          Arguments{"env", "SLURM_JOB_ID=7", "SLURM_JOB_END_TIME=" + std::to_string(end), CONVNET_PROGRAM} +
+          endless + Arguments{"--checkpoint-dir", saved_ + "2"})};
   for (const ProgramResult& result : results) {
     EXPECT_EQ(result.exit_code, 75) << result.err;
     EXPECT_EQ(occurrences(result.out, "Stopped by the time limit after step "), 1U) << result.out;
   }
-  EXPECT_FALSE(std::filesystem::is_empty(saved_));
-  EXPECT_FALSE(std::filesystem::is_empty(saved_ + "2"));
+  EXPECT_TRUE(has_checkpoint(saved_));
+  EXPECT_TRUE(has_checkpoint(saved_ + "2"));
   EXPECT_EQ(train(1, {"--checkpoint-dir", saved_ + "3", "--time-limit", "soon"}).exit_code, 2);
+}
+
+TEST_F(ResumedRun, IsNotEndedByTheTimeThatAnotherJobHasLeftInTheShell) {
+  const Arguments two_steps{"train", "--data",      data_, "--device",
+                            "cpu",   "--max-steps", "2",   "--checkpoint-dir"};
+  for (const Arguments& left : {Arguments{"SLURM_JOB_ID=7", "SLURM_JOB_END_TIME=1000"},
+                                Arguments{"-u", "SLURM_JOB_ID", "SLURM_JOB_END_TIME=99999999999"}}) {
+    const ProgramResult result = run_command(Arguments{"env"} + left + Arguments{CONVNET_PROGRAM} +
+                                             two_steps + Arguments{folder_ / left.back()});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
 }
 
 TEST_F(ResumedRun, IsNotSpoiltByAStepThatIsNotFinite) {

@@ -10,7 +10,7 @@ namespace {
 
 TEST(SharedFlags, OfAllRanksAreHeardByAllRanksInTheNextStep) {
   const MpiCommunicator world;
-  SharedFlags flags;
+  SharedFlags flags(world);
   const auto bit_of = [](int rank) { return std::uint32_t{1} << rank; };
   const int delay = world.size() == 1 ? 0 : 1;  // one rank alone hears itself at once
   for (int step = 0; step < 50; ++step) {
@@ -26,7 +26,7 @@ TEST(SharedFlags, OfAllRanksAreHeardByAllRanksInTheNextStep) {
 
 TEST(SharedFlags, OfSeveralRanksComeTogether) {
   const MpiCommunicator world;
-  SharedFlags flags;
+  SharedFlags flags(world);
   flags.exchange(std::uint32_t{1} << world.rank());
   const std::uint32_t heard = flags.exchange(0);
   EXPECT_EQ(heard, world.size() == 1 ? 0 : (std::uint32_t{1} << world.size()) - 1);

@@ -55,10 +55,10 @@ class DamagedCheckpoint : public KeptRun {
     Job job(plan(""));
     EXPECT_EQ(job.wait(), 0);
     EXPECT_THAT(job.err(), HasSubstr(newest().string() + ": found " + cause));
-    EXPECT_THAT(job.err(), HasSubstr(newest().string() + ".damaged"));
+    EXPECT_THAT(job.err(), HasSubstr(newest().string() + ".unusable"));
     EXPECT_THAT(job.out(), HasSubstr("Resuming " + (fs::path(checkpoints_) / older_).string()));
     EXPECT_THAT(job.out(), HasSubstr(weights_));
-    EXPECT_TRUE(fs::exists(newest().string() + ".damaged"));
+    EXPECT_TRUE(fs::exists(newest().string() + ".unusable"));
   }
 
   void expect_fallback(const std::string& content, const std::string& cause) const {

@@ -56,14 +56,11 @@ TEST_F(CheckpointFolderTest, KeepsTheNewestAndNothingThatIsNotItsOwnGoes) {
   EXPECT_TRUE(std::filesystem::exists(temporary_.path() / "notes.txt"));
 }
 
-TEST_F(CheckpointFolderTest, IsMadeAndCleanedOfWhatKilledWritersLeft) {
-  const CheckpointFolder deep(temporary_.path() / "a" / "b");
-  deep.prepare(1000);
-  EXPECT_TRUE(std::filesystem::is_empty(temporary_.path() / "a" / "b"));
+TEST_F(CheckpointFolderTest, IsCleanedOfWhatKilledWritersLeft) {
   put("step-000000001.h5");
   put("step-000000002.h5.tmp-17-4");
   put("other.tmp-17-4");
-  folder_.prepare(1000);
+  folder_.prepare(1000, 3);
   EXPECT_FALSE(std::filesystem::exists(temporary_.path() / "step-000000002.h5.tmp-17-4"));
   EXPECT_TRUE(std::filesystem::exists(temporary_.path() / "other.tmp-17-4"));
   EXPECT_THAT(names(), ElementsAre("step-000000001.h5"));
@@ -73,7 +70,7 @@ TEST_F(CheckpointFolderTest, SaysWhereItCannotBeMadeOrHasNoRoom) {
   put("file");
   const auto complaint = [](const std::filesystem::path& path, std::uint64_t bytes) -> std::string {
     try {
-      CheckpointFolder(path).prepare(bytes);
+      CheckpointFolder(path).prepare(bytes, 3);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kIo);
       return error.what();
@@ -89,7 +86,7 @@ TEST_F(CheckpointFolderTest, SaysWhereItCannotBeMadeOrHasNoRoom) {
 
 TEST_F(CheckpointFolderTest, PutsADamagedCheckpointAside) {
   put("step-000000007.h5");
-  EXPECT_EQ(folder_.put_aside(folder_.file_of(7)), temporary_.path() / "step-000000007.h5.damaged");
+  EXPECT_EQ(folder_.put_aside(folder_.file_of(7)), temporary_.path() / "step-000000007.h5.unusable");
   EXPECT_THAT(names(), IsEmpty());
 }
 
