@@ -238,7 +238,7 @@ void add_checkpoint_options(CLI::App& parser, TrainOptions& options) {
       ->group(group);
   add_parsed(
       parser, "--time-limit", options.time_limit, parse_duration,
-      "Save and stop before so much time has passed: 90m, 2h, 1:30:00. Slurm's own limit is heeded too")
+      "Save and stop before so much time has passed: 90m, 2h, 1:30:00. SLURM_JOB_END_TIME is heeded too")
       ->type_name("TIME")
       ->default_str("0")
       ->group(group);

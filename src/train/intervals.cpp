@@ -111,7 +111,7 @@ std::string to_string(const Interval& interval) {
 }
 
 double parse_duration(const std::string& text) {
-  if (text == "UNLIMITED" || text == "0") {
+  if (text == "0" || text == "UNLIMITED" || text == "NOT_SET" || text == "INVALID") {
     return 0.0;
   }
   const auto with_unit = seconds_with_unit(text);

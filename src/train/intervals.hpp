@@ -20,7 +20,7 @@ Interval parse_interval(const std::string& text);
 std::string to_string(const Interval& interval);
 
 // Seconds: "90s", "90m", "2h"; or as Slurm's squeue prints a job's time left: "M:S", "H:M:S", "D-H:M:S", and
-// UNLIMITED, which is 0: none. Throws Error (kUsage).
+// UNLIMITED, NOT_SET or INVALID, which are 0: none. Throws Error (kUsage).
 double parse_duration(const std::string& text);
 
 }  // namespace convnet

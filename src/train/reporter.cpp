@@ -108,8 +108,11 @@ void Reporter::start(const RunFacts& facts) {
              facts.data.classes);
   print_options(options);
   if (!facts.resumed_from.empty()) {
-    fmt::print("Resuming {}: epoch {}, {} steps done in it, {} in all\n\n", facts.resumed_from,
-               facts.position.epoch, facts.position.step, facts.position.global_step);
+    const bool is_same_size = facts.saved_by == static_cast<int>(facts.ranks.size());
+    fmt::print("Resuming {}: epoch {}, {} steps done in it, {} in all{}{}\n\n", facts.resumed_from,
+               facts.position.epoch, facts.position.step, facts.position.global_step,
+               is_same_size ? "" : fmt::format("; saved by {} ranks, so that steps differ", facts.saved_by),
+               options_.checkpoint_dir.empty() ? "; not saved from here on (no --checkpoint-dir)" : "");
   }
   std::fflush(stdout);
   warn_of_crowding(facts.ranks, facts.threads);
@@ -151,8 +154,8 @@ void Reporter::step(const StepReport& report, std::int64_t images) {
   const double rate = static_cast<double>(images) / epoch_.seconds();
   if (prints_step(report.step, report.global_step)) {
     clear_progress();
-    fmt::print("Epoch [{}/{}], Step [{}/{}], Loss: {:.4f}\n", report.epoch, options_.epochs, report.step,
-               steps_in_epoch_, report.loss);
+    fmt::print("Epoch [{}/{}], Step [{}/{}], Loss: {:.4f}{}\n", report.epoch, options_.epochs, report.step,
+               steps_in_epoch_, report.loss, report.is_finite ? "" : ", update left out");
     std::fflush(stdout);
   }
   write({{"event", "step"},
@@ -162,6 +165,7 @@ void Reporter::step(const StepReport& report, std::int64_t images) {
          {"loss", report.loss},
          {"loss_rank0", report.loss_rank0},
          {"lr", report.learning_rate},
+         {"finite", report.is_finite},
          {"images_per_s", rate}});
 }
 

@@ -26,6 +26,7 @@ struct RunFacts {
   DataFileInfo data;
   std::int64_t total_steps = 0;
   std::string resumed_from;  // a checkpoint's file; empty: the run starts anew
+  int saved_by = 0;          // ranks that made the checkpoint
   Position position;         // where it starts
 };
 
@@ -36,6 +37,7 @@ struct StepReport {
   double loss = 0.0;             // mean over the samples of all ranks
   double loss_rank0 = 0.0;       // mean over rank 0's samples: what PyTorch's script prints
   double learning_rate = 0.0;
+  bool is_finite = true;  // else its update was left out
 };
 
 struct EpochReport {

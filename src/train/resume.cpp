@@ -50,6 +50,12 @@ Found find_latest(const CheckpointFolder& folder, const std::string& name) {
 }
 
 Found find_named(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    const bool is_folder = std::filesystem::is_directory(path, ignored);
+    throw Error(ExitCode::kIo, fmt::format("--resume {}: found {}, expected a checkpoint's file, or latest",
+                                           path, is_folder ? "a folder" : "no such file"));
+  }
   Found found{path, read_file(path)};
   parse_checkpoint(found.bytes, path);
   return found;
@@ -65,7 +71,7 @@ void require_own_folder(const TrainOptions& options) {
   throw Error(
       ExitCode::kUsage,
       fmt::format("--checkpoint-dir {}: found checkpoints of another run, or newer ones, up to {}: go on "
-                  "from there by --resume latest, or expected another folder",
+                  "from there by --resume latest, or give another folder",
                   options.checkpoint_dir, all.front().filename().string()));
 }
 
@@ -162,8 +168,9 @@ void require_same_run(const TrainOptions& options, const ResumePoint& point, int
     const bool is_length = name == "epochs" || name == "max-steps";
     const bool counts = contains(kOfTheRun, name) && (!is_length || rates_depend_on_length(options));
     if (counts && before.contains(name) && before[name] != value) {
-      contradictions.push_back(
-          fmt::format("--{} is {}, but {} in the checkpoint", name, value.dump(), before[name].dump()));
+      contradictions.push_back(fmt::format("--{} is {}, but {} in the checkpoint{}", name, value.dump(),
+                                           before[name].dump(),
+                                           is_length ? " (the schedule depends on it)" : ""));
     }
   }
   if (!contradictions.empty() && !options.may_override) {

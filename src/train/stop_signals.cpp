@@ -48,8 +48,11 @@ void StopSignals::take(int signal) {
     pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
     std::raise(signal);
   }
-  if (signal == SIGINT && ++interrupts_ == 2) {
-    std::cerr << "convnet: interrupted twice: ending at once; the newest checkpoint stands\n" << std::flush;
+  if (signal == SIGINT && ++interrupts_ == 1) {
+    std::cerr << "convnet: interrupted: saving and stopping at the next step; a second time ends at once\n"
+              << std::flush;
+  } else if (signal == SIGINT) {
+    std::cerr << "convnet: interrupted twice: ending at once; what was saved before stands\n" << std::flush;
     constexpr int kInterrupted = 128 + SIGINT;
     std::_Exit(kInterrupted);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -79,11 +80,12 @@ int Trainer::introduce(const std::optional<ResumePoint>& point) {
                  .data = data_.info,
                  .total_steps = total_steps_,
                  .resumed_from = point ? point->path : "",
+                 .saved_by = point ? point->checkpoint.world_size : 0,
                  .position = position_};
   int own_threads = 0;
   together(world_, [&] {
     own_threads = thread_count(facts.ranks[static_cast<std::size_t>(world_.rank())], options_.threads);
-    reporter_.open_log(point.has_value());
+    reporter_.open_log(!options_.resume.empty());
   });
   for (const std::string& threads : world_.all_gather(std::to_string(own_threads))) {
     facts.threads.push_back(std::stoi(threads));
@@ -251,7 +253,7 @@ void Trainer::report_step(std::int64_t step, std::int64_t images) {
   const auto samples = static_cast<double>(epoch_->samples_of(step));
   const double own_samples = std::max(1.0, static_cast<double>(epoch_->rows_of(step).size()));
   reporter_.step({position_.epoch, position_.step, position_.global_step, result.loss_sum / samples,
-                  result.local_loss_sum / own_samples, rule_.learning_rate},
+                  result.local_loss_sum / own_samples, rule_.learning_rate, result.finite},
                  images);
 }
 
@@ -293,13 +295,15 @@ void Trainer::save() {
 
 Checkpoint Trainer::checkpoint_of(ModelState state) const {
   constexpr int kOneLine = -1;
+  nlohmann::ordered_json options = to_json(options_);
+  options["data"] = std::filesystem::absolute(options_.data).string();  // resumed from elsewhere, perhaps
   return {.network = network_,
           .state = std::move(state),
           .rank_buffers = {},
           .position = position_,
           .optimizer_start = optimizer_start_,
           .world_size = world_.size(),
-          .options = to_json(options_).dump(kOneLine, ' ', false, nlohmann::json::error_handler_t::replace),
+          .options = options.dump(kOneLine, ' ', false, nlohmann::json::error_handler_t::replace),
           .data = data_.identity,
           .versions = versions_};
 }

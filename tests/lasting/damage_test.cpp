@@ -111,7 +111,7 @@ TEST_F(DamagedCheckpoint, AFolderWithACheckpointsNameIsAnErrorThatNamesIt) {
         fs::remove(newest());
         fs::create_directory(newest());
       },
-      74, "irectory");
+      74, "found a folder");
   EXPECT_EQ(Job(plan("")).wait(), 74);
 }
 

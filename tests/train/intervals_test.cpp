@@ -43,7 +43,7 @@ TEST(Duration, IsReadAsPeopleAndSlurmWriteIt) {
 
 TEST(Duration, RefusesAnythingElse) {
   for (const std::string text :
-       {"", "30", "-5s", "1.5h", "s", "1:2:3:4", "1:", ":30", "INVALID", "2-", "0s", "1d"}) {
+       {"", "30", "-5s", "1.5h", "s", "1:2:3:4", "1:", ":30", "soon", "2-", "0s", "1d"}) {
     EXPECT_THROW(parse_duration(text), Error) << text;
   }
 }
