@@ -107,7 +107,7 @@ void CheckpointFolder::prune(int keep) const {
 }
 
 fs::path CheckpointFolder::put_aside(const fs::path& checkpoint) const {
-  const fs::path aside = checkpoint.string() + ".unusable";
+  fs::path aside = checkpoint.string() + ".unusable";
   std::error_code error;
   fs::rename(checkpoint, aside, error);
   if (error) {
