@@ -31,6 +31,11 @@ void parse(CLI::App& program, int argc, char** argv) {
     if (convnet::launch_facts(convnet::process_environment()).expected_ranks == 1) {
       throw usage;
     }
+    try {
+      convnet::check_pmi(convnet::launch_facts(convnet::process_environment()));
+    } catch (const Error&) {
+      throw usage;  // MPI would not start
+    }
     const convnet::MpiSession session;
     convnet::MpiCommunicator world;
     convnet::together(world, [&usage] { throw usage; });

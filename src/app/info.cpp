@@ -88,7 +88,9 @@ void print_info(const std::string& path) {
 bool is_checkpoint(const std::string& path) {
   std::string word;
   std::ifstream(path) >> word;
-  return word == "convnet-checkpoint" || std::filesystem::path(path).filename().string().starts_with("step-");
+  const bool is_hdf5 = word.starts_with("\x89HDF");
+  return word == "convnet-checkpoint" ||
+         (!is_hdf5 && std::filesystem::path(path).filename().string().starts_with("step-"));
 }
 
 void print_tensors(const StateLayout& layout) {

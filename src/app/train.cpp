@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -10,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "app/commands.hpp"
 #include "app/train_flags.hpp"
@@ -74,7 +72,7 @@ void resolve_options(CLI::App& parser, TrainOptions& options) {
 }
 
 // What the command line and the file leave open is as in the checkpoint; what they say otherwise is an error.
-void take_options_from(const ResumePoint& point, int world_size, CLI::App& parser, TrainOptions& options) {
+void take_options_from(const ResumePoint& point, CLI::App& parser, TrainOptions& options) {
   const auto saved = nlohmann::ordered_json::parse(point.checkpoint.options);
   // Where another recipe is given (--override), what it sets otherwise than the checkpoint's comes from it.
   const bool gives_recipe = parser.get_option("--recipe")->count() > 0;
@@ -90,26 +88,28 @@ void take_options_from(const ResumePoint& point, int world_size, CLI::App& parse
     }
   }
   apply_flags(parser, options);
-  require_same_run(options, point, world_size);
+  require_same_run(options, point);
 }
 
 // An option that does nothing without another one: somebody would trust in it.
-void require_companions(CLI::App& parser) {
-  constexpr std::array<std::pair<const char*, const char*>, 4> kPairs{
-      {{"--checkpoint-every", "--checkpoint-dir"},
-       {"--keep", "--checkpoint-dir"},
-       {"--time-limit", "--checkpoint-dir"},
-       {"--override", "--resume"}}};
-  for (const auto& [option, companion] : kPairs) {
-    if (parser.get_option(option)->count() > 0 && parser.get_option(companion)->count() == 0) {
+void require_companions(CLI::App& parser, const TrainOptions& options) {
+  const auto is_given = [&](const char* flag) { return parser.get_option(flag)->count() > 0; };
+  const auto require = [](bool is_useless, const char* option, const char* companion) {
+    if (is_useless) {
       throw Error(ExitCode::kUsage, fmt::format("{} does nothing without {}", option, companion));
     }
-  }
+  };
+  const bool is_saved = !options.checkpoint_dir.empty();
+  require(is_given("--checkpoint-every") && !is_saved, "--checkpoint-every", "--checkpoint-dir");
+  require(is_given("--keep") && !is_saved, "--keep", "--checkpoint-dir");
+  require(options.time_limit > 0.0 && !is_saved, "--time-limit", "--checkpoint-dir");
+  require(options.may_override && options.resume.empty(), "--override", "--resume");
 }
 
 ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   StopSignals signals;  // before MPI starts threads
-  if (parser.get_option("--checkpoint-dir")->count() > 0) {
+  const CLI::Option* folder = parser.get_option("--checkpoint-dir");
+  if (folder->count() > 0 && !folder->as<std::string>().empty()) {
     signals.hold();  // early: what comes while the run is set up stops it at its first step
   }
   // Before MPI starts, too, which changes what the environment says of the launcher.
@@ -120,7 +120,7 @@ ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   check_launch(facts, world.size());
   together(world, [&] {
     resolve_options(parser, options);
-    require_companions(parser);
+    require_companions(parser, options);
   });
   agreed_options(options, world);
   const Watchdog watchdog(world, std::chrono::seconds(options.watchdog_seconds),
@@ -133,14 +133,20 @@ ExitCode run_train(CLI::App& parser, TrainOptions& options) {
     signals.hold();
     together(world, [&] {
       if (world.rank() == 0) {
-        lock.emplace(options.checkpoint_dir);
+        lock.emplace(options.checkpoint_dir, [&] {
+          world.progress().enter_phase("waiting for the checkpoint folder");
+          if (signals.received() != 0) {
+            throw Error(ExitCode::kStopped,
+                        "told to stop while another run writes to " + options.checkpoint_dir);
+          }
+        });
       }
     });
   }
   const std::optional<ResumePoint> point = find_resume_point(options, world);
   together(world, [&] {
     if (point) {
-      take_options_from(*point, world.size(), parser, options);
+      take_options_from(*point, parser, options);
     }
     check_options(options);
   });

@@ -17,7 +17,7 @@ enum class Letter : int {
   kWhere,      // from rank 0: where are you?
   kSay,        // from rank 0: say on stderr where you are, and then tell me
   kAnswer,     // to rank 0, to either question
-  kFailing     // to rank 0: an error ends this rank, which speaks for itself
+  kFailing     // to rank 0, or from it: an error ends this rank, which speaks for itself
 };
 
 // Where a rank's main thread is, and for how long its mark has not changed. Sent as its bytes: all ranks run

@@ -72,15 +72,21 @@ Watchdog::~Watchdog() {
   }
   const bool had_thread = thread_.joinable();
   thread_ = {};
-  if (had_thread && talks_ && is_unwinding() && world_.rank() != 0) {
+  if (had_thread && talks_ && is_unwinding()) {
     tell_of_failure();
   }
 }
 
-// What ends this rank is told by itself: rank 0 need not add who is missing.
+// What ends this rank is told by itself: nobody need add who is missing. Rank 0 leads, so that it is enough
+// to tell it; and it tells all.
 void Watchdog::tell_of_failure() {
   try {
-    mail_.send(0, Letter::kFailing, own_place());
+    const int receivers = world_.rank() == 0 ? world_.size() : 1;
+    for (int rank = 0; rank < receivers; ++rank) {
+      if (rank != world_.rank()) {
+        mail_.send(rank, Letter::kFailing, own_place());
+      }
+    }
     mail_.receive();                 // gives MPI the time to send it
   } catch (const std::exception&) {  // nothing is better than a second error
   }
@@ -142,6 +148,7 @@ void Watchdog::answer(const Received& received) {
   place.question = received.place.question;
   if (received.sender == 0) {
     unheard_.reset();
+    has_last_words_ = has_last_words_ && !asked_;  // rank 0 is there, and speaks for all
   }
   switch (received.letter) {
     case Letter::kAlarm:
@@ -152,6 +159,7 @@ void Watchdog::answer(const Received& received) {
       is_failure_told_ = true;
       break;
     case Letter::kSay:
+      has_last_words_ = false;
       say(describe(place));
       [[fallthrough]];
     case Letter::kWhere:
@@ -175,7 +183,7 @@ void Watchdog::tell_rank_0() {
   }
   if (unheard_ && now - *unheard_ > kPatienceWithRank0) {
     say_place();
-    say(fmt::format("no answer from rank 0 on {} (killed, stopped or unreachable)", hosts_.front()));
+    say_rank_0_is_missing();
     std::this_thread::sleep_for(kLastWords);
     end_job();
   }
@@ -247,8 +255,13 @@ void Watchdog::end_alone(const std::stop_token& stop) {
 }
 
 void Watchdog::last_words(const std::stop_token& stop) {
-  const bool leads = world_.rank() == 0 && talks_ && has_last_words_ && !is_failure_told_;
-  if (!leads || !is_told_to_end_ || !is_told_to_end_() || !own_place().is_waiting() || age_ < kStillInCall) {
+  const bool may_speak = talks_ && has_last_words_ && !is_failure_told_;
+  if (!may_speak || !is_told_to_end_ || !is_told_to_end_() || !own_place().is_waiting() ||
+      age_ < kStillInCall) {
+    return;
+  }
+  if (world_.rank() != 0) {
+    ask_after_rank_0();
     return;
   }
   has_last_words_ = false;
@@ -261,6 +274,23 @@ void Watchdog::last_words(const std::stop_token& stop) {
   say(describe(own_place()));
   ask(Letter::kSay, answers, kShortPatience, stop);
   name_culprits(answers);
+}
+
+// Rank 0 leads at the end; unless it is the one that was killed.
+void Watchdog::ask_after_rank_0() {
+  const Clock::time_point now = Clock::now();
+  if (!asked_) {
+    asked_ = now;
+    mail_.send(0, Letter::kAlarm, own_place());
+  } else if (now - *asked_ > kShortPatience) {
+    has_last_words_ = false;
+    say(describe(own_place()));
+    say_rank_0_is_missing();
+  }
+}
+
+void Watchdog::say_rank_0_is_missing() const {
+  say(fmt::format("no answer from rank 0 on {} (killed, stopped or unreachable)", hosts_.front()));
 }
 
 void Watchdog::say(const std::string& text) const {

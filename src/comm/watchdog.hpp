@@ -52,11 +52,13 @@ class Watchdog {
   // Sends `question` to those ranks that are in `asked` and waits for answers, for at most `patience`.
   Answers ask(Letter question, const Answers& asked, Milliseconds patience, const std::stop_token& stop);
   void last_words(const std::stop_token& stop);
+  void ask_after_rank_0();
   void tell_of_failure();
   Milliseconds patience() const;  // with the answers of all ranks
 
   void say(const std::string& text) const;
   void say_place() const;
+  void say_rank_0_is_missing() const;
   void name_culprits(const Answers& answers) const;
   [[noreturn]] void end_job() const;
 
@@ -75,8 +77,9 @@ class Watchdog {
   Clock::time_point next_inquiry_;            // rank 0: not before
   Clock::time_point next_alarm_;              // others: not before
   std::optional<Clock::time_point> unheard_;  // others: since when rank 0 has left an alarm without a word
-  bool has_last_words_ = true;                // rank 0: for the end that others make
-  bool is_failure_told_ = false;              // rank 0: by the rank that failed
+  bool has_last_words_ = true;                // for the end that others make
+  bool is_failure_told_ = false;              // by the rank that failed
+  std::optional<Clock::time_point> asked_;  // others: since when rank 0 has been asked for a word, at the end
 
   std::function<bool()> is_told_to_end_;
   std::jthread thread_;  // the last: it ends first

@@ -225,7 +225,7 @@ Checkpoint parse_checkpoint(std::span<const std::byte> bytes, const std::string&
                          .step = integer(file, "step", 0),
                          .samples = integer(file, "samples", 0),
                          .global_step = integer(file, "global_step", 0)};
-  checkpoint.optimizer_start = integer(file, "optimizer_start", 0);
+  checkpoint.optimizer_start = read_integer(file, "optimizer_start").value_or(0);
   checkpoint.world_size = static_cast<int>(integer(file, "world_size", 1));
   checkpoint.options = text(file, "options");
   checkpoint.data = text(file, "data");

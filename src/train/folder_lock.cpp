@@ -19,7 +19,13 @@ namespace {
 
 // Opened for reading, so that the file system may still be made read-only; but NFS locks only what may be
 // written.
-int open_lock(const std::filesystem::path& file) {
+int open_lock(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw Error(ExitCode::kIo, folder.string() + ": cannot make the folder: " + error.message());
+  }
+  const std::filesystem::path file = folder / "lock";
   const int descriptor = open(file.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     throw system_error(file, "open");
@@ -50,19 +56,17 @@ bool try_lock(int descriptor, const std::string& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::filesystem::path& folder) {
+FolderLock::Descriptor::~Descriptor() {
+  close(number_);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder, const std::function<void()>& on_wait)
+    : descriptor_(open_lock(folder)) {
   constexpr double kPatience = 30.0;  // seconds
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw Error(ExitCode::kIo, folder.string() + ": cannot make the folder: " + error.message());
-  }
-  descriptor_ = open_lock(folder / "lock");
   const Stopwatch waited;
   bool has_told = false;
-  while (!try_lock(descriptor_, folder)) {
+  while (!try_lock(descriptor_.get(), folder)) {
     if (waited.seconds() > kPatience) {
-      close(descriptor_);
       throw Error(ExitCode::kUsage, "--checkpoint-dir " + folder.string() +
                                         ": another run writes there, expected a folder of this run's own");
     }
@@ -70,12 +74,9 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
       spdlog::info("waiting for another run to leave {}", folder.string());
       has_told = true;
     }
+    on_wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-}
-
-FolderLock::~FolderLock() {
-  close(descriptor_);
 }
 
 }  // namespace convnet

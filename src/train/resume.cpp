@@ -148,19 +148,7 @@ bool is_inherited(const std::string& option) {
   return contains(kOfTheRun, option) || contains(kHabits, option);
 }
 
-// Counted in steps, the length of a run means another share of it at another number of ranks.
-void require_same_length(const TrainOptions& options, const ResumePoint& point, int world_size) {
-  if (options.max_steps > 0 && rates_depend_on_length(options) && world_size != point.checkpoint.world_size) {
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("{}: --max-steps {} ends the schedule of the learning rate, and counts steps of {} "
-                    "ranks: found {}, expected as many, or --max-steps 0 --override",
-                    point.path, options.max_steps, point.checkpoint.world_size, world_size));
-  }
-}
-
-void require_same_run(const TrainOptions& options, const ResumePoint& point, int world_size) {
-  require_same_length(options, point, world_size);
+void require_same_run(const TrainOptions& options, const ResumePoint& point) {
   const auto before = nlohmann::ordered_json::parse(point.checkpoint.options);
   const auto now = to_json(options);
   std::vector<std::string> contradictions;
@@ -178,6 +166,23 @@ void require_same_run(const TrainOptions& options, const ResumePoint& point, int
         ExitCode::kUsage,
         fmt::format("{}: {}. Leave out what differs (it is taken from the checkpoint), or add --override",
                     point.path, fmt::join(contradictions, "; ")));
+  }
+}
+
+void require_same_length(const TrainOptions& options, SamplerOptions sampling, const ResumePoint& point) {
+  const auto ends_the_run = [&](int world_size) {
+    sampling.rank = 0;
+    sampling.world_size = world_size;
+    return options.max_steps > 0 && options.max_steps < options.epochs * Sampler(sampling).steps_per_epoch();
+  };
+  const int before = point.checkpoint.world_size;
+  const int now = sampling.world_size;
+  if (now != before && rates_depend_on_length(options) && (ends_the_run(before) || ends_the_run(now))) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("{}: --max-steps {} ends the schedule of the learning rate, and counts steps of {} "
+                    "ranks: found {}, expected as many, or --max-steps 0 --override",
+                    point.path, options.max_steps, before, now));
   }
 }
 

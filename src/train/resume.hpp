@@ -6,6 +6,7 @@
 
 #include "comm/mpi_communicator.hpp"
 #include "convnet/checkpoint.hpp"
+#include "convnet/sampler.hpp"
 #include "train/train_options.hpp"
 
 namespace convnet {
@@ -32,9 +33,12 @@ void put_unusable_aside(const ResumePoint& point);
 bool is_inherited(const std::string& option);
 
 // Throws Error (kUsage) naming both values of each option that would make the run another one than the
-// checkpoint's, unless options.may_override; and if the schedule of the learning rate cannot go on at this
-// world size.
-void require_same_run(const TrainOptions& options, const ResumePoint& point, int world_size);
+// checkpoint's, unless options.may_override.
+void require_same_run(const TrainOptions& options, const ResumePoint& point);
+
+// Throws Error (kUsage) if the run has another number of ranks than before, and --max-steps ends the schedule
+// of its learning rate: counted in steps, the length then means another share of the run.
+void require_same_length(const TrainOptions& options, SamplerOptions sampling, const ResumePoint& point);
 
 // Likewise for the training data: `identity` as Checkpoint::data; the network must fit in any case.
 void require_same_data(const std::string& identity, const Network& network, const TrainOptions& options,

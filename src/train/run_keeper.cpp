@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,7 @@ constexpr std::uint32_t kTimeIsUp = 2;
 constexpr std::uint32_t kTerminate = 4;
 constexpr std::uint32_t kInterrupt = 8;
 constexpr std::uint32_t kUser = 16;
+constexpr std::uint32_t kLate = 32;
 
 struct StopFlag {
   std::uint32_t flag;
@@ -73,6 +75,8 @@ RunKeeper::RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSi
   }
   const double passed = signals == nullptr ? 0.0 : signals->seconds_since_start();
   together(world, [&] { time_limit_ = time_left(options, passed); });
+  world.broadcast(std::as_writable_bytes(std::span(&time_limit_, 1)),
+                  0);  // rank 0's clock and environment count
   flags_ = std::make_unique<SharedFlags>(world);
   if (world.rank() == 0) {
     writer_.emplace(CheckpointFolder(options.checkpoint_dir), options.keep);
@@ -113,6 +117,9 @@ std::uint32_t RunKeeper::own_flags() {
     if (time_limit_ > 0.0 && seconds_left() <= 0.0) {
       flags |= kTimeIsUp;
     }
+    if (time_limit_ > 0.0 && seconds_left() <= kMinute) {
+      flags |= kLate;
+    }
   }
   const int received = signals_ == nullptr ? 0 : signals_->received();
   for (const StopFlag& stop : kStopFlags) {
@@ -131,6 +138,7 @@ Verdict RunKeeper::after_step(std::int64_t global_step) {
   longest_step_ = std::max(longest_step_, since_step_.seconds());
   since_step_.restart();
   const std::uint32_t flags = flags_->exchange(own_flags());
+  is_late_ = (flags & kLate) != 0;
   Verdict verdict;
   const Interval& every = options_.checkpoint_every;
   verdict.save =

@@ -38,8 +38,9 @@ class RunKeeper {
   // Collective, once a step. Throws Error (kIo), on rank 0 alone, if a checkpoint could not be written.
   Verdict after_step(std::int64_t global_step);
 
-  // Whether the run may have to stop at any time now, so that it should be saved before what takes long.
-  bool has_time_limit() const { return time_limit_ > 0.0; }
+  // Whether less than a minute is left of the time limit, so that the run should be saved before what takes
+  // long. The same on all ranks.
+  bool is_late() const { return is_late_; }
 
   // Whether to save after this epoch.
   bool wants_epoch(int epochs_done) const;
@@ -64,6 +65,7 @@ class RunKeeper {
   std::optional<Written> written_;
   double time_limit_ = 0.0;  // seconds since since_start_; 0: none
   Stopwatch since_start_;
+  bool is_late_ = false;
   Stopwatch since_save_;
   Stopwatch since_step_;
   double longest_step_ = 0.0;  // seconds from one step boundary to the next

@@ -50,7 +50,10 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
       rule_(update_rule(options)),
       test_rows_(exact_range(data_.info.test_count, world.rank(), world.size())) {
   if (point) {
-    together(world_, [&] { require_same_data(data_.identity, network_, options_, *point); });
+    together(world_, [&] {
+      require_same_data(data_.identity, network_, options_, *point);
+      require_same_length(options_, sampler_.options(), *point);
+    });
   }
   world_.progress().enter_phase("making sure that it can be saved");
   prepare_saving();
@@ -161,7 +164,7 @@ bool Trainer::is_complete() const {
 ExitCode Trainer::run() {
   if (is_complete()) {
     reporter_.nothing_left(position_);
-    if (position_.step > 0) {
+    if (position_.step > 0 && position_.epoch <= options_.epochs) {
       evaluate();  // within an epoch (--max-steps): the run may have ended before it could
     }
   }
@@ -179,7 +182,7 @@ ExitCode Trainer::run() {
       evaluate();
       break;
     }
-    if (keeper_.has_time_limit()) {
+    if (keeper_.is_late()) {
       save();  // an evaluation may take longer than there is time
     }
     evaluate();
