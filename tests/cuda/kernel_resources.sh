@@ -106,8 +106,10 @@ compile() {
   cat "$folder/usage" >>"$work/usage"
   for entry in "${listed[@]}"; do
     case $entry in *-real) continue ;; esac
-    local number=${entry%-*} ptx
-    for ptx in "$folder"/*.compute_"$number".ptx; do
+    local number=${entry%-*} ptx files
+    files=("$folder"/*.compute_"$number".ptx)
+    if [ ! -e "${files[0]}" ]; then files=("$folder"/*.ptx); fi # so nvcc names it where it is the only one
+    for ptx in "${files[@]}"; do
       sed -n "s/.*\.entry \([A-Za-z0-9_\$]*\).*/\1 sm_$number/p" "$ptx"
     done
   done >>"$work/ptx"
