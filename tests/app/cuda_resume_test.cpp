@@ -59,6 +59,20 @@ TEST_F(CudaResumedRun, MovesBetweenCpuAndGpu) {
   }
 }
 
+TEST_F(CudaResumedRun, TrainsTheSameWhereStepsMayBeSkippedAndNoneIs) {
+  train_well(1, kAdamW + kGpu);
+  const std::string expected = weights();
+  train_well(1, kAdamW + kGpu + Arguments{"--on-nonfinite", "skip"});
+  EXPECT_EQ(weights(), expected);
+}
+
+TEST_F(CudaResumedRun, LeavesOutUpdatesThatAreNotFiniteWhereAskedTo) {
+  const ProgramResult result = train(1, kGpu + Arguments{"--lr", "1e30", "--max-steps", "3", "--on-nonfinite",
+                                                         "skip", "--log-steps", "--log-every", "1"});
+  EXPECT_EQ(occurrences(result.out, ", update left out"), 2U) << result.out;
+  EXPECT_EQ(result.exit_code, 65);  // what is left after the first update cannot be evaluated
+}
+
 TEST_F(CudaResumedRun, IsNotSpoiltByAStepThatIsNotFinite) {
   const ProgramResult result = train(2, kGpu + Arguments{"--lr", "1e30", "--checkpoint-dir", saved_,
                                                          "--checkpoint-every", "1step", "--epochs", "5"});
