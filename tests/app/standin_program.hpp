@@ -29,14 +29,17 @@ struct StandinRanks {
 // environment's own choice of GPUs does not count. One rank alone is started without mpiexec.
 inline ProgramResult run_on_standin(const std::vector<StandinRanks>& groups,
                                     const std::string& program = CONVNET_PROGRAM) {
-  // Open MPI would look for networks for longer than these runs take.
+  // Open MPI would look for networks for longer than these runs take; and isolated ranks share one folder for
+  // their sessions, where two that start at once meet.
+  const TemporaryFolder sessions;
   Arguments words{"env",
                   "-u",
                   "CUDA_VISIBLE_DEVICES",
                   "OMPI_MCA_mpi_yield_when_idle=1",
                   "OMPI_MCA_pml=ob1",
                   "OMPI_MCA_btl=^openib,ofi,tcp",
-                  "OMPI_MCA_ess_singleton_isolated=1"};
+                  "OMPI_MCA_ess_singleton_isolated=1",
+                  "OMPI_MCA_orte_tmpdir_base=" + sessions.path().string()};
   const auto add = [&words](const Arguments& more) { words.insert(words.end(), more.begin(), more.end()); };
   if (geteuid() == 0) {
     add({"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
