@@ -21,4 +21,13 @@ inline std::vector<nlohmann::json> read_events(const std::filesystem::path& log,
   return events;
 }
 
+// The loss of every step that was logged.
+inline std::vector<double> read_step_losses(const std::filesystem::path& log) {
+  std::vector<double> losses;
+  for (const nlohmann::json& step : read_events(log, "step")) {
+    losses.push_back(step["loss"]);
+  }
+  return losses;
+}
+
 }  // namespace convnet

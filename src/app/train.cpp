@@ -106,11 +106,29 @@ void require_companions(CLI::App& parser, const TrainOptions& options) {
   require(options.may_override && options.resume.empty(), "--override", "--resume");
 }
 
+// Held by rank 0; null elsewhere. Collective.
+std::unique_ptr<FolderLock> lock_folder(const std::string& folder, const StopSignals& signals,
+                                        MpiCommunicator& world) {
+  const auto on_wait = [&] {
+    world.progress().enter_phase("waiting for the checkpoint folder");
+    if (signals.received() != 0) {
+      throw Error(ExitCode::kStopped, "told to stop while another run writes to " + folder);
+    }
+  };
+  std::unique_ptr<FolderLock> lock;
+  together(world, [&] {
+    if (world.rank() == 0) {
+      lock = std::make_unique<FolderLock>(folder, on_wait);
+    }
+  });
+  return lock;
+}
+
 ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   StopSignals signals;  // before MPI starts threads
   const CLI::Option* folder = parser.get_option("--checkpoint-dir");
   if (folder->count() > 0 && !folder->as<std::string>().empty()) {
-    signals.hold();  // early: what comes while the run is set up stops it at its first step
+    signals.hold();  // early: what comes while the run is set up stops it at one of its first steps
   }
   // Before MPI starts, too, which changes what the environment says of the launcher.
   const LaunchFacts facts = launch_facts(process_environment());
@@ -128,20 +146,10 @@ ExitCode run_train(CLI::App& parser, TrainOptions& options) {
   if (world.size() > 1 && options.watchdog_seconds > 0) {
     signals.leave_time_for_last_words();
   }
-  std::optional<FolderLock> lock;
+  std::unique_ptr<FolderLock> lock;
   if (!options.checkpoint_dir.empty()) {
     signals.hold();
-    together(world, [&] {
-      if (world.rank() == 0) {
-        lock.emplace(options.checkpoint_dir, [&] {
-          world.progress().enter_phase("waiting for the checkpoint folder");
-          if (signals.received() != 0) {
-            throw Error(ExitCode::kStopped,
-                        "told to stop while another run writes to " + options.checkpoint_dir);
-          }
-        });
-      }
-    });
+    lock = lock_folder(options.checkpoint_dir, signals, world);
   }
   const std::optional<ResumePoint> point = find_resume_point(options, world);
   together(world, [&] {

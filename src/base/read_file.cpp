@@ -1,6 +1,5 @@
 #include "base/read_file.hpp"
 
-#include <fstream>
 #include <iterator>
 #include <span>
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace convnet {
 
-std::vector<std::byte> read_file(const std::filesystem::path& path) {
+std::ifstream open_to_read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     throw system_error(path, "open");
@@ -18,6 +17,11 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
   if (file.bad()) {
     throw system_error(path, "read");
   }
+  return file;
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  std::ifstream file = open_to_read(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) {
     throw system_error(path, "read");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/read_file.hpp"
 #include "convnet/error.hpp"
 #include "data/hdf5_file.hpp"
 
@@ -35,20 +35,8 @@ struct OpenSplit {
   throw Error(ExitCode::kData, fmt::format("{}: found {}, expected {}", what, found, expected), where);
 }
 
-// HDF5 tells badly why a file cannot be opened; the operating system tells it well.
-void require_readable(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw system_error(path, "open");
-  }
-  file.peek();
-  if (file.bad()) {
-    throw system_error(path, "read");
-  }
-}
-
 NamedHdf5File open_file(const std::string& path) {
-  require_readable(path);
+  open_to_read(path);  // HDF5 tells badly why a file cannot be opened; the operating system tells it well
   silence_hdf5();
   if (H5Fis_hdf5(path.c_str()) == 0) {
     fail(path, "no HDF5 file (it has no HDF5 signature)", "a data file as \"convnet convert\" writes it");

@@ -86,11 +86,13 @@ std::int64_t Sampler::shard_size(int rank, std::int64_t done) const {
 }
 
 std::int64_t Sampler::steps_per_epoch(std::int64_t done) const {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < options_.world_size; ++rank) {
-    largest = std::max(largest, shard_size(rank, done));
-  }
-  return divide_rounding_up(largest, options_.batch);
+  const std::int64_t count = options_.sample_count;
+  const int world_size = options_.world_size;
+  const std::int64_t left = count - std::min(done, count);
+  const std::int64_t largest_shard = options_.sharding == Sharding::kGlobal || left == 0
+                                         ? divide_rounding_up(left, world_size)
+                                         : divide_rounding_up(count, world_size) - done / world_size;
+  return divide_rounding_up(largest_shard, options_.batch);
 }
 
 std::int64_t Sampler::samples_in_step(std::int64_t step, std::int64_t done) const {

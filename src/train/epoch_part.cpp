@@ -8,16 +8,16 @@ EpochPart::EpochPart(const Sampler& sampler, const Position& start)
     : sampler_(sampler),
       start_(start),
       rows_(sampler.epoch_rows(start.epoch - 1, start.samples)),
-      steps_(sampler.steps_per_epoch(start.samples)) {}
+      steps_(sampler.steps_per_epoch(start.samples)) {
+  for (std::int64_t step = 0; step < steps_; ++step) {
+    samples_.push_back(sampler.samples_in_step(step, start.samples));
+  }
+}
 
 std::span<const std::int32_t> EpochPart::rows_of(std::int64_t step) const {
   const auto batch = static_cast<std::size_t>(sampler_.options().batch);
   const std::size_t first = std::min(static_cast<std::size_t>(step) * batch, rows_.size());
   return std::span(rows_).subspan(first, std::min(batch, rows_.size() - first));
-}
-
-std::int64_t EpochPart::samples_of(std::int64_t step) const {
-  return sampler_.samples_in_step(step, start_.samples);
 }
 
 // Padding does not count as seen; and an epoch is not over while any rank has a step left.

@@ -16,6 +16,18 @@
 namespace convnet {
 namespace {
 
+// What a run is: an option of these that differs makes another one of it.
+constexpr std::array kOfTheRun{"recipe",       "epochs",   "max-steps", "batch",    "seed",     "reshuffle",
+                               "sharding",     "tail",     "optimizer", "lr",       "momentum", "nesterov",
+                               "weight-decay", "schedule", "warmup",    "lr-scale", "bn",       "bn-buffers"};
+// What it goes on with unless told otherwise.
+constexpr std::array kHabits{"data", "on-nonfinite", "checkpoint-every", "keep"};
+
+template <std::size_t N>
+bool contains(const std::array<const char*, N>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 // A file's bytes, known to be a good checkpoint, and the newer ones that are none.
 struct Found {
   std::string path;
@@ -128,22 +140,6 @@ void put_unusable_aside(const ResumePoint& point) {
   }
 }
 
-namespace {
-
-// What a run is: an option of these that differs makes another one of it.
-constexpr std::array kOfTheRun{"recipe",       "epochs",   "max-steps", "batch",    "seed",     "reshuffle",
-                               "sharding",     "tail",     "optimizer", "lr",       "momentum", "nesterov",
-                               "weight-decay", "schedule", "warmup",    "lr-scale", "bn",       "bn-buffers"};
-// What it goes on with unless told otherwise.
-constexpr std::array kHabits{"data", "on-nonfinite", "checkpoint-every", "keep"};
-
-template <std::size_t N>
-bool contains(const std::array<const char*, N>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-}  // namespace
-
 bool is_inherited(const std::string& option) {
   return contains(kOfTheRun, option) || contains(kHabits, option);
 }
@@ -189,8 +185,7 @@ void require_same_length(const TrainOptions& options, SamplerOptions sampling, c
 void require_same_data(const std::string& identity, const Network& network, const TrainOptions& options,
                        const ResumePoint& point) {
   const Network& before = point.checkpoint.network;
-  if (before.input.size() != network.input.size() || to_string(before.input) != to_string(network.input) ||
-      before.classes != network.classes) {
+  if (to_string(before.input) != to_string(network.input) || before.classes != network.classes) {
     throw Error(
         ExitCode::kData,
         fmt::format("{}: found a network for images of {} and {} classes, expected {} and {}, which {} "

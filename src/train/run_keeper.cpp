@@ -75,18 +75,18 @@ RunKeeper::RunKeeper(const TrainOptions& options, MpiCommunicator& world, StopSi
   }
   const double passed = signals == nullptr ? 0.0 : signals->seconds_since_start();
   together(world, [&] { time_limit_ = time_left(options, passed); });
-  world.broadcast(std::as_writable_bytes(std::span(&time_limit_, 1)),
-                  0);  // rank 0's clock and environment count
+  // Rank 0's clock and environment count.
+  world.broadcast(std::as_writable_bytes(std::span(&time_limit_, 1)), 0);
   flags_ = std::make_unique<SharedFlags>(world);
   if (world.rank() == 0) {
     writer_.emplace(CheckpointFolder(options.checkpoint_dir), options.keep);
   }
 }
 
-void RunKeeper::prepare(std::uint64_t bytes) {
+void RunKeeper::prepare(const std::function<std::uint64_t()>& bytes) {
   together(world_, [&] {
     if (writer_) {
-      CheckpointFolder(options_.checkpoint_dir).prepare(bytes, options_.keep);
+      CheckpointFolder(options_.checkpoint_dir).prepare(bytes(), options_.keep);
     }
   });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,9 +29,9 @@ class RunKeeper {
 
   bool is_keeping() const { return flags_ != nullptr; }
 
-  // Makes sure that a checkpoint of so many bytes can be written. Collective; throws Error (kIo) on every
-  // rank if it cannot.
-  void prepare(std::uint64_t bytes);
+  // Makes sure that a checkpoint of so many bytes can be written; only rank 0 asks how many. Collective;
+  // throws Error (kIo) on every rank if it cannot.
+  void prepare(const std::function<std::uint64_t()>& bytes);
 
   // The first step begins: from here on steps and intervals are timed.
   void begin();
@@ -45,8 +46,9 @@ class RunKeeper {
   // Whether to save after this epoch.
   bool wants_epoch(int epochs_done) const;
 
-  // Begins to write, or waits for all that was begun. Only rank 0 writes. Throws as after_step.
+  // Begins to write, on rank 0; elsewhere it does nothing. Throws as after_step.
   void write(Checkpoint checkpoint);
+  // Waits for all that was begun. Collective. Throws as after_step.
   void finish();
 
   // What has been written since the last call.

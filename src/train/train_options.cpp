@@ -49,9 +49,6 @@ void check_options(const TrainOptions& options) {
     throw Error(ExitCode::kUsage,
                 "--bn sync needs --kernels fused: cuDNN's batch norm sees one rank's batch");
   }
-  if (options.resume == "latest" && options.checkpoint_dir.empty()) {
-    throw Error(ExitCode::kUsage, "--resume latest needs --checkpoint-dir DIR to look in");
-  }
   if (options.log_steps && options.log.empty()) {
     throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");
   }

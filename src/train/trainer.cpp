@@ -69,12 +69,14 @@ void Trainer::prepare_saving() {
   if (!keeper_.is_keeping()) {
     return;
   }
-  Checkpoint largest = checkpoint_of(initial_state(network_, options_.seed));
-  largest.state.moments.assign(static_cast<std::size_t>(rule_.moments()), largest.state.parameters);
-  if (options_.batch_norm_buffers == BatchNormBuffers::kMean) {
-    largest.rank_buffers.resize(largest.state.buffers.size() * static_cast<std::size_t>(world_.size()));
-  }
-  keeper_.prepare(checkpoint_bytes(largest).size());
+  keeper_.prepare([this] {
+    Checkpoint largest = checkpoint_of(initial_state(network_, options_.seed));
+    largest.state.moments.assign(static_cast<std::size_t>(rule_.moments()), largest.state.parameters);
+    if (options_.batch_norm_buffers == BatchNormBuffers::kMean) {
+      largest.rank_buffers.resize(largest.state.buffers.size() * static_cast<std::size_t>(world_.size()));
+    }
+    return checkpoint_bytes(largest).size();
+  });
 }
 
 int Trainer::introduce(const std::optional<ResumePoint>& point) {
@@ -282,15 +284,17 @@ void Trainer::save() {
   }
   require_finite(replica_->result());
   world_.progress().enter_phase("saving");
-  Checkpoint checkpoint = checkpoint_of(replica_->read_state());
   const bool has_own_buffers = options_.batch_norm == BatchNorm::kLocal &&
                                options_.batch_norm_buffers == BatchNormBuffers::kMean && world_.size() > 1 &&
                                !are_buffers_shared_;
-  if (has_own_buffers) {
-    checkpoint.rank_buffers = gather_values(checkpoint.state.buffers, world_);
-    checkpoint.state.buffers = mean_of_parts(checkpoint.rank_buffers, world_.size());
+  if (world_.rank() == 0 || has_own_buffers) {
+    Checkpoint checkpoint = checkpoint_of(replica_->read_state());
+    if (has_own_buffers) {
+      checkpoint.rank_buffers = gather_values(checkpoint.state.buffers, world_);
+      checkpoint.state.buffers = mean_of_parts(checkpoint.rank_buffers, world_.size());
+    }
+    keeper_.write(std::move(checkpoint));
   }
-  keeper_.write(std::move(checkpoint));
   saved_ = position_;
   report_saved();
   world_.progress().enter_phase("training");

@@ -26,8 +26,7 @@ class Trainer {
  public:
   // Reads the data and makes the replica, in the state of `point` where the run goes on from there. Throws
   // Error on every rank if the ranks disagree on options, program version or data, if the data cannot be
-  // used, or if checkpoints could not be written. `signals`, where given, outlives the
-  // trainer.
+  // used, or if checkpoints could not be written. `signals`, where given, outlives the trainer.
   Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals = nullptr,
           const std::optional<ResumePoint>& point = std::nullopt);
 

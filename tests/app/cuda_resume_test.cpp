@@ -6,20 +6,9 @@ namespace {
 
 using testing::HasSubstr;
 
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 class CudaResumedRun : public StandinProgram {
  protected:
-  std::vector<double> losses_of_steps() const {
-    std::vector<double> values;
-    for (const auto& step : events("step")) {
-      values.push_back(step["loss"]);
-    }
-    return values;
-  }
+  std::vector<double> losses_of_steps() const { return read_step_losses(log_); }
 
   std::string weights() const { return events("run_end").back()["weights_sha256"]; }
 

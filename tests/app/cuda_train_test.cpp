@@ -25,10 +25,7 @@ void expect_refusal(const ProgramResult& result, int exit_code, const Arguments&
 class CudaTrainProgram : public StandinProgram {
  protected:
   std::vector<double> losses() const {
-    std::vector<double> values;
-    for (const auto& step : events("step")) {
-      values.push_back(step["loss"]);
-    }
+    std::vector<double> values = read_step_losses(log_);
     for (const auto& epoch : events("epoch_end")) {
       values.push_back(epoch["test_loss"]);
     }
@@ -237,34 +234,30 @@ TEST_F(CudaTrainProgram, LogsEveryOptionOfTheGpu) {
 // Three epochs, so that a short last batch too has its step captured and the graph launched.
 const Arguments kLearning{"--lr", "0.01", "--momentum", "0.9", "--nesterov", "--epochs", "3"};
 
-Arguments with(Arguments arguments, const Arguments& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 TEST_F(CudaTrainProgram, TheSameBitsHoweverTheWorkIsQueued) {
   const Arguments plain =
-      with(kLearning, {"--device", "cuda", "--deterministic", "--tail", "exact", "--batch", "28"});
+      kLearning + Arguments{"--device", "cuda", "--deterministic", "--tail", "exact", "--batch", "28"};
   const std::string weights = weights_of(1, plain);
   EXPECT_EQ(weights.size(), 64U);
   EXPECT_EQ(weights_of(1, plain), weights);
-  EXPECT_EQ(weights_of(1, with(plain, {"--cuda-graph", "off"})), weights);
-  EXPECT_EQ(weights_of(1, with(plain, {"--cuda-graph", "on"})), weights);
+  EXPECT_EQ(weights_of(1, plain + Arguments{"--cuda-graph", "off"}), weights);
+  EXPECT_EQ(weights_of(1, plain + Arguments{"--cuda-graph", "on"}), weights);
   EXPECT_EQ(weights_of(1, plain, {"CONVNET_STANDIN_ORDER=backward"}), weights);
-  EXPECT_NE(weights_of(1, with(plain, {"--seed", "1"})), weights);
+  EXPECT_NE(weights_of(1, plain + Arguments{"--seed", "1"}), weights);
 }
 
 TEST_F(CudaTrainProgram, TheSameBitsHoweverRanksAddUp) {
-  const Arguments plain = with(kLearning, {"--device", "cuda", "--deterministic", "--batch", "14"});
+  const Arguments plain = kLearning + Arguments{"--device", "cuda", "--deterministic", "--batch", "14"};
   const std::string weights = weights_of(2, plain);
   EXPECT_EQ(weights.size(), 64U);
   for (const char* buckets : {"2", "3"}) {
-    EXPECT_EQ(weights_of(2, with(plain, {"--buckets", buckets})), weights) << buckets;
+    EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", buckets}), weights) << buckets;
   }
-  EXPECT_EQ(weights_of(2, with(plain, {"--buckets", "3", "--cuda-graph", "off"})), weights);
-  EXPECT_EQ(weights_of(2, with(plain, {"--buckets", "3"}), {"CONVNET_STANDIN_ORDER=backward"}), weights);
-  EXPECT_EQ(weights_of(2, with(plain, {"--comm", "mpi"})), weights);  // a sum of two is the same either way
-  EXPECT_EQ(weights_of(2, with(plain, {"--comm", "mpi", "--buckets", "3"})), weights);
+  EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", "3", "--cuda-graph", "off"}), weights);
+  EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", "3"}, {"CONVNET_STANDIN_ORDER=backward"}), weights);
+  EXPECT_EQ(weights_of(2, plain + Arguments{"--comm", "mpi"}),
+            weights);  // a sum of two is the same either way
+  EXPECT_EQ(weights_of(2, plain + Arguments{"--comm", "mpi", "--buckets", "3"}), weights);
 }
 
 TEST_F(CudaTrainProgram, GivesTheLossesOfTheCpu) {
@@ -278,14 +271,14 @@ TEST_F(CudaTrainProgram, GivesTheLossesOfTheCpu) {
       {2, {"--epochs", "2", "--batch", "10", "--bn-buffers", "mean"}},
       {1, {"--tail", "exact", "--batch", "28", "--epochs", "3"}},
       {2, {"--tail", "exact", "--batch", "14", "--epochs", "3", "--bn", "sync"}},
-      {1, with(kLearning, {"--tail", "exact", "--batch", "28"})},
-      {2, with(kLearning, {"--weight-decay", "0.01", "--batch", "10"})},
+      {1, kLearning + Arguments{"--tail", "exact", "--batch", "28"}},
+      {2, kLearning + Arguments{"--weight-decay", "0.01", "--batch", "10"}},
       {1, {"--optimizer", "adamw", "--lr", "1e-3", "--weight-decay", "0.01", "--max-steps", "8"}},
   };
   for (const auto& [ranks, arguments] : runs) {
-    const std::vector<double> on_cpu = losses_of(ranks, with(arguments, {"--device", "cpu"}));
+    const std::vector<double> on_cpu = losses_of(ranks, arguments + Arguments{"--device", "cpu"});
     ASSERT_GE(on_cpu.size(), 10U);
-    EXPECT_THAT(losses_of(ranks, with(arguments, {"--device", "cuda"})),
+    EXPECT_THAT(losses_of(ranks, arguments + Arguments{"--device", "cuda"}),
                 testing::Pointwise(testing::DoubleNear(kRounding), on_cpu))
         << ranks << " ranks, " << testing::PrintToString(arguments);
   }
@@ -309,7 +302,7 @@ TEST_F(CudaTrainProgram, EveryPrecisionAndKernelGivesNearlyTheSameLosses) {
       {fp32, {"--kernels", "cudnn", "--autotune", "--deterministic"}},
   };
   for (const auto& [tolerance, variant] : variants) {
-    const std::vector<double> values = losses_of(1, with(arguments, variant));
+    const std::vector<double> values = losses_of(1, arguments + variant);
     EXPECT_THAT(values, testing::Pointwise(testing::DoubleNear(tolerance), exact))
         << testing::PrintToString(variant);
     EXPECT_NE(values, exact) << testing::PrintToString(variant);
@@ -321,7 +314,7 @@ TEST_F(CudaTrainProgram, EveryPrecisionLearnsWhatIsThereToLearn) {
                                    {"--precision", "tf32"},
                                    {"--precision", "bf16"},
                                    {"--kernels", "cudnn"}}) {
-    train_well(1, with(with(kLearning, variant), {"--device", "cuda", "--epochs", "5"}));
+    train_well(1, kLearning + variant + Arguments{"--device", "cuda", "--epochs", "5"});
     ASSERT_EQ(events("epoch_end").size(), 5U);
     EXPECT_EQ(events("epoch_end").back()["test_correct"], 20) << testing::PrintToString(variant);
   }

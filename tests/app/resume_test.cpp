@@ -17,12 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using Arguments = std::vector<std::string>;
-
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class ResumedRun : public testing::Test {
  protected:
@@ -48,13 +42,7 @@ class ResumedRun : public testing::Test {
 
   std::vector<nlohmann::json> events(const std::string& kind) const { return read_events(log_, kind); }
 
-  std::vector<double> losses() const {
-    std::vector<double> values;
-    for (const auto& step : events("step")) {
-      values.push_back(step["loss"]);
-    }
-    return values;
-  }
+  std::vector<double> losses() const { return read_step_losses(log_); }
 
   std::string checkpoint(int step) const { return saved_ + fmt::format("/step-{:09}.h5", step); }
 

@@ -14,6 +14,13 @@
 
 namespace convnet {
 
+using Arguments = std::vector<std::string>;
+
+inline Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 struct ProgramResult {
   int exit_code = 0;  // 128 + signal of a program that a signal ended
   std::string out;

@@ -16,8 +16,6 @@
 
 namespace convnet {
 
-using Arguments = std::vector<std::string>;
-
 // Ranks that have the same arguments, and environment variables ("X=Y") of their own.
 struct StandinRanks {
   int count = 1;

@@ -15,8 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using Arguments = std::vector<std::string>;
-
 class TrainProgram : public testing::Test {
  protected:
   void SetUp() override {

@@ -19,8 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
-using Arguments = std::vector<std::string>;
-
 constexpr int kDeadline = 2;      // seconds
 constexpr auto kLimit = 40s;      // until the job has ended: deadline, grace, and a machine with much to do
 constexpr int kUnavailable = 69;  // the watchdog's exit code

@@ -144,7 +144,7 @@ run_tests() {
 }
 
 run_test() {
-  work=$CLUSTER/work/$1
+  work=$CLUSTER/tests/$1
   said=$work/said
   rm -rf "$work"
   mkdir -p "$work"

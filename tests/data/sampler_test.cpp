@@ -116,6 +116,23 @@ void for_many_sizes(Check check) {
   }
 }
 
+// As for_many_sizes, at several batches and with every sharding and tail.
+template <typename Check>
+void for_many_options(Check check) {
+  for_many_sizes([&check](SamplerOptions options) {
+    for (const std::int64_t batch : kBatches) {
+      for (const Sharding sharding : kShardings) {
+        for (const Tail tail : kTails) {
+          options.batch = batch;
+          options.sharding = sharding;
+          options.tail = tail;
+          check(options);
+        }
+      }
+    }
+  });
+}
+
 // How often each row of the file is visited in an epoch.
 std::vector<int> visits(SamplerOptions options) {
   std::vector<int> counts(static_cast<std::size_t>(options.sample_count));
@@ -164,56 +181,37 @@ TEST(Sampler, GivesAllRanksEquallyManySamplesWithAPaddedTail) {
 }
 
 TEST(Sampler, CountsTheSamplesOfEachStepAsTheRanksTakeThem) {
-  for_many_sizes([](SamplerOptions options) {
-    for (const std::int64_t batch : kBatches) {
-      for (const Sharding sharding : kShardings) {
-        for (const Tail tail : kTails) {
-          options.batch = batch;
-          options.sharding = sharding;
-          options.tail = tail;
-          const std::vector<Rows> all = rows_of_all_ranks(options, 0);
-          std::vector<std::int64_t> taken;
-          for (std::size_t rank = 0; rank < all.size(); ++rank) {
-            EXPECT_EQ(Sampler(options).shard_size(static_cast<int>(rank)), std::ssize(all[rank]));
-            for (std::int64_t i = 0; i < std::ssize(all[rank]); ++i) {
-              taken.resize(std::max(taken.size(), static_cast<std::size_t>(i / batch + 1)));
-              ++taken[static_cast<std::size_t>(i / batch)];
-            }
-          }
-          const Sampler sampler(options);
-          ASSERT_EQ(sampler.steps_per_epoch(), std::ssize(taken));
-          for (std::int64_t step = 0; step < std::ssize(taken); ++step) {
-            EXPECT_EQ(sampler.samples_in_step(step), taken[static_cast<std::size_t>(step)])
-                << "step " << step;
-          }
-        }
+  for_many_options([](const SamplerOptions& options) {
+    const std::vector<Rows> all = rows_of_all_ranks(options, 0);
+    std::vector<std::int64_t> taken;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      EXPECT_EQ(Sampler(options).shard_size(static_cast<int>(rank)), std::ssize(all[rank]));
+      for (std::int64_t i = 0; i < std::ssize(all[rank]); ++i) {
+        taken.resize(std::max(taken.size(), static_cast<std::size_t>(i / options.batch + 1)));
+        ++taken[static_cast<std::size_t>(i / options.batch)];
       }
+    }
+    const Sampler sampler(options);
+    ASSERT_EQ(sampler.steps_per_epoch(), std::ssize(taken));
+    for (std::int64_t step = 0; step < std::ssize(taken); ++step) {
+      EXPECT_EQ(sampler.samples_in_step(step), taken[static_cast<std::size_t>(step)]) << "step " << step;
     }
   });
 }
 
 TEST(Sampler, GoesOnWithinAnEpochWhereItWasLeft) {
-  for_many_sizes([](SamplerOptions options) {
-    for (const std::int64_t batch : kBatches) {
-      for (const Sharding sharding : kShardings) {
-        for (const Tail tail : kTails) {
-          options.batch = batch;
-          options.sharding = sharding;
-          options.tail = tail;
-          const std::vector<Rows> whole = rows_of_all_ranks(options, 0);
-          const Sampler sampler(options);
-          for (std::int64_t steps = 0; steps < sampler.steps_per_epoch(); ++steps) {
-            const std::int64_t done = steps * batch * options.world_size;
-            EXPECT_EQ(sampler.steps_per_epoch(done), sampler.steps_per_epoch() - steps);
-            EXPECT_EQ(sampler.samples_in_step(0, done), sampler.samples_in_step(steps));
-            const std::vector<Rows> rest = rows_of_all_ranks(options, 0, done);
-            for (std::size_t rank = 0; rank < whole.size(); ++rank) {
-              EXPECT_TRUE(std::ranges::equal(
-                  std::span(whole[rank]).subspan(static_cast<std::size_t>(steps * batch)), rest[rank]))
-                  << steps << " steps done, rank " << rank;
-            }
-          }
-        }
+  for_many_options([](const SamplerOptions& options) {
+    const std::vector<Rows> whole = rows_of_all_ranks(options, 0);
+    const Sampler sampler(options);
+    for (std::int64_t steps = 0; steps < sampler.steps_per_epoch(); ++steps) {
+      const std::int64_t done = steps * options.batch * options.world_size;
+      EXPECT_EQ(sampler.steps_per_epoch(done), sampler.steps_per_epoch() - steps);
+      EXPECT_EQ(sampler.samples_in_step(0, done), sampler.samples_in_step(steps));
+      const std::vector<Rows> rest = rows_of_all_ranks(options, 0, done);
+      for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+        EXPECT_TRUE(std::ranges::equal(
+            std::span(whole[rank]).subspan(static_cast<std::size_t>(steps * options.batch)), rest[rank]))
+            << steps << " steps done, rank " << rank;
       }
     }
   });
