@@ -364,7 +364,6 @@ EvalResult Trainer::evaluate_rows(std::span<const std::int32_t> rows) {
 
 void Trainer::evaluate() {
   world_.progress().enter_phase("evaluating");
-  require_finite(replica_->result());
   share_batch_norm_buffers();
   std::vector<std::int32_t> rows(static_cast<std::size_t>(test_rows_.count));
   std::iota(rows.begin(), rows.end(),
@@ -378,7 +377,9 @@ void Trainer::evaluate() {
                                      " gives a loss that is not finite; a lower --lr may help")
         .on_every_rank();
   }
-  const std::int64_t left_out = position_.global_step - replica_->read_state().steps;
+  const std::int64_t left_out = options_.on_nonfinite == OnNonfinite::kSkip
+                                    ? position_.global_step - replica_->read_state().steps
+                                    : updates_left_out_;
   reporter_.end_epoch({position_.epoch, static_cast<std::int64_t>(sums[1]), data_.info.test_count, mean_loss,
                        left_out - std::exchange(updates_left_out_, left_out)});
 }
