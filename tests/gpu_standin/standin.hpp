@@ -63,7 +63,7 @@ const std::map<std::string, long>& calls();
 void fail(const std::string& call, long nth);
 
 // From now on an entry point that starts something never finishes it: ncclCommInitRankConfig stays in
-// progress; ncclAllReduce's work, and all that comes after it, is never done, so that cudaStreamQuery goes on
+// progress; ncclAllReduce's work, and all that comes after it, is never done, so that a query of it goes on
 // saying cudaErrorNotReady. Also by CONVNET_STANDIN_STALL="name".
 void stall(const std::string& call);
 bool is_stalled(const char* call);
