@@ -47,8 +47,12 @@ LaunchFacts launch_facts(const Environment& environment) {
   // mpirun and mpiexec come before Slurm, because inside a job they start their own helpers as a step, one
   // task a node, and the ranks inherit that step's variables.
   if (const auto size = number(environment, "OMPI_COMM_WORLD_SIZE")) {
-    return {"mpirun (Open MPI)", static_cast<int>(*size), rank_of("OMPI_COMM_WORLD_RANK"),
-            "the mpirun of the MPI library that the program is linked with (ldd shows which)"};
+    return {"mpirun (Open MPI)",
+            static_cast<int>(*size),
+            rank_of("OMPI_COMM_WORLD_RANK"),
+            "the mpirun of the MPI library that the program is linked with (ldd shows which)",
+            true,
+            number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") == size};
   }
   if (const auto size = number(environment, "PMI_SIZE")) {
     return {"mpiexec (PMI)", static_cast<int>(*size), rank_of("PMI_RANK"),
@@ -65,7 +69,18 @@ LaunchFacts launch_facts(const Environment& environment) {
     return {"a PMIx launcher", static_cast<int>(*rank) + 1, static_cast<int>(*rank),
             "the mpirun of the MPI library that the program is linked with (ldd shows which)"};
   }
-  return {"none", 1, 0, ""};
+  return {"none", 1, 0, "", true, true};
+}
+
+std::vector<std::pair<std::string, std::string>> open_mpi_settings(const LaunchFacts& facts) {
+  if (!facts.on_one_node) {
+    return {};
+  }
+  std::vector<std::pair<std::string, std::string>> settings{{"OMPI_MCA_pml", "ob1"}};
+  if (facts.launcher == "none") {
+    settings.emplace_back("OMPI_MCA_ess_singleton_isolated", "1");
+  }
+  return settings;
 }
 
 void check_pmi(const LaunchFacts& facts) {

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
 
+#include "comm/launch.hpp"
 #include "convnet/error.hpp"
 
 namespace convnet {
@@ -64,6 +66,9 @@ std::string mpi_library() {
 }
 
 MpiSession::MpiSession() {
+  for (const auto& [name, value] : open_mpi_settings(launch_facts(process_environment()))) {
+    setenv(name.c_str(), value.c_str(), 0);
+  }
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED) {

@@ -39,6 +39,21 @@ TEST(LaunchFacts, CountTheRanksOfOpenMpi) {
   EXPECT_EQ(facts.expected_ranks, 6);
 }
 
+TEST(OpenMpiSettings, SkipTheSearchForNetworksOnlyWhereAllTasksAreOnOneNode) {
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  const Variables two_nodes{{"OMPI_COMM_WORLD_SIZE", "6"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
+  const Variables one_node{{"OMPI_COMM_WORLD_SIZE", "6"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "6"}};
+  EXPECT_EQ(open_mpi_settings(facts_of(two_nodes)), Settings());
+  EXPECT_EQ(open_mpi_settings(facts_of({{"OMPI_COMM_WORLD_SIZE", "6"}})), Settings());
+  EXPECT_EQ(open_mpi_settings(facts_of(kSlurmJob + kSlurmStep)), Settings());
+  EXPECT_EQ(open_mpi_settings(facts_of(one_node)), Settings({{"OMPI_MCA_pml", "ob1"}}));
+}
+
+TEST(OpenMpiSettings, StartNoDaemonBesideAProcessAlone) {
+  EXPECT_THAT(open_mpi_settings(facts_of({})),
+              testing::Contains(testing::Pair("OMPI_MCA_ess_singleton_isolated", "1")));
+}
+
 TEST(LaunchFacts, CountTheTasksOfASlurmStep) {
   const LaunchFacts facts = facts_of(kSlurmJob + kSlurmStep);
   EXPECT_EQ(facts.launcher, "srun (Slurm)");
