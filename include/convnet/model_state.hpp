@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ struct TensorInfo {
   bool is_parameter = true;         // false: a batch-norm buffer (running mean or running variance)
 
   std::int64_t size() const;
+
+  // Its values among the flat ones, or whatever lies as they do.
+  std::span<const float> of(std::span<const float> flat) const {
+    return flat.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(size()));
+  }
+  std::span<float> of(std::span<float> flat) const {
+    return flat.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(size()));
+  }
 };
 
 // Where each tensor of a network lies in two flat float32 arrays, parameters and buffers, laid out in the

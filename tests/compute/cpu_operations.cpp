@@ -4,6 +4,8 @@
 #include "compute/cpu/buffer.hpp"
 #include "compute/cpu/convolution.hpp"
 #include "compute/cpu/cpu_replica.hpp"
+#include "compute/cpu/first_convolution.hpp"
+#include "compute/cpu/for_each_image.hpp"
 #include "compute/cpu/gather.hpp"
 #include "compute/cpu/linear.hpp"
 #include "compute/cpu/norm_relu_pool.hpp"
@@ -47,19 +49,41 @@ class CpuOperations final : public Operations {
 
   Floats convolution_forward(int batch, const ImageShape& input, const ConvBlock& block, const Floats& x,
                              const Floats& weights, const Floats& bias) override {
-    Convolution convolution(context_, input, block);
-    auto y = images(batch, convolution.output());
-    convolution.forward(batch, channels_last(x, input).data(), weights, bias, y.data());
-    return channels_first(y, convolution.output());
+    const ImageShape output = block.convolved(input);
+    const auto rearranged = channels_last(x, input);
+    auto y = images(batch, output);
+    if (FirstConvolution::takes(input, block)) {
+      FirstConvolution convolution(input, block, batch);
+      convolution.set_weights(weights, bias);
+      for_each_image(batch, [&](int n) {
+        convolution.forward(n, rearranged.data() + n * input.size(), y.data() + n * output.size());
+      });
+    } else {
+      Convolution(context_, input, block).forward(batch, rearranged.data(), weights, bias, y.data());
+    }
+    return channels_first(y, output);
   }
 
   Floats convolution_backward_weights(int batch, const ImageShape& input, const ConvBlock& block,
                                       const Floats& x, const Floats& dy) override {
-    Convolution convolution(context_, input, block);
+    const ImageShape output = block.convolved(input);
+    const auto x_last = channels_last(x, input);
+    const auto dy_last = channels_last(dy, output);
     Floats dweights(
         static_cast<std::size_t>(block.out_channels * input.channels * block.kernel * block.kernel));
-    convolution.backward_weights(batch, channels_last(x, input).data(),
-                                 channels_last(dy, convolution.output()).data(), dweights);
+    if (FirstConvolution::takes(input, block)) {
+      FirstConvolution convolution(input, block, batch);
+      const Floats bias(static_cast<std::size_t>(block.out_channels));
+      convolution.set_weights(dweights, bias);
+      auto y = images(batch, output);
+      for_each_image(batch, [&](int n) {
+        convolution.forward(n, x_last.data() + n * input.size(), y.data() + n * output.size());
+        convolution.backward(n, dy_last.data() + n * output.size());
+      });
+      convolution.add_up(batch, dweights);
+    } else {
+      Convolution(context_, input, block).backward_weights(batch, x_last.data(), dy_last.data(), dweights);
+    }
     return dweights;
   }
 
@@ -73,24 +97,35 @@ class CpuOperations final : public Operations {
 
   NormReluPoolPass norm_relu_pool(const NormReluPoolInput& in, const Floats& dy) override {
     NormReluPool operation(in.shape, in.batch, nullptr);
+    const ImageShape& out = operation.output();
     auto x = channels_last(in.x, in.shape);
-    auto y = images(in.batch, operation.output());
+    const auto dy_last = channels_last(dy, out);
+    auto y = images(in.batch, out);
+    const auto x_of = [&](int n) { return x.data() + n * in.shape.size(); };
+    const auto dy_of = [&](int n) { return dy_last.data() + n * out.size(); };
     NormReluPoolPass pass{{}, in.running_mean,         in.running_var,
                           {}, Floats(in.gamma.size()), Floats(in.gamma.size())};
-    operation.forward(in.batch, x.data(), in.gamma, in.beta, pass.running_mean, pass.running_var, y.data());
-    pass.y = channels_first(y, operation.output());
-    operation.backward(in.batch, x.data(), channels_last(dy, operation.output()).data(), in.gamma,
-                       pass.dgamma, pass.dbeta);
+    for_each_image(in.batch, [&](int n) { operation.sum_image(n, x_of(n)); });
+    operation.take_batch_statistics(in.batch, in.gamma, in.beta, pass.running_mean, pass.running_var);
+    for_each_image(in.batch, [&](int n) { operation.forward_image(n, x_of(n), y.data() + n * out.size()); });
+    pass.y = channels_first(y, out);
+    for_each_image(in.batch, [&](int n) { operation.sum_image_gradient(n, dy_of(n)); });
+    operation.take_gradient_sums(in.batch, in.gamma, pass.dgamma, pass.dbeta);
+    for_each_image(in.batch, [&](int n) { operation.backward_image(n, x_of(n), dy_of(n), x_of(n)); });
     pass.dx = channels_first(x, in.shape);
     return pass;
   }
 
   Floats norm_relu_pool_infer(const NormReluPoolInput& in) override {
     NormReluPool operation(in.shape, in.batch, nullptr);
-    auto y = images(in.batch, operation.output());
-    operation.infer(in.batch, channels_last(in.x, in.shape).data(), in.gamma, in.beta, in.running_mean,
-                    in.running_var, y.data());
-    return channels_first(y, operation.output());
+    const ImageShape& out = operation.output();
+    const auto x = channels_last(in.x, in.shape);
+    auto y = images(in.batch, out);
+    operation.take_running_statistics(in.gamma, in.beta, in.running_mean, in.running_var);
+    for_each_image(in.batch, [&](int n) {
+      operation.infer_image(x.data() + n * in.shape.size(), y.data() + n * out.size());
+    });
+    return channels_first(y, out);
   }
 
   LinearPass linear(int batch, const ImageShape& input, const Floats& x, const Floats& weights,

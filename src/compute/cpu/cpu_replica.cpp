@@ -7,41 +7,15 @@
 #include <string>
 
 #include "compute/cpu/apply_update.hpp"
+#include "compute/cpu/block.hpp"
 #include "compute/cpu/buffer.hpp"
-#include "compute/cpu/convolution.hpp"
 #include "compute/cpu/gather.hpp"
 #include "compute/cpu/linear.hpp"
-#include "compute/cpu/norm_relu_pool.hpp"
 #include "compute/cpu/softmax_cross_entropy.hpp"
 
 namespace convnet {
 namespace cpu {
 namespace {
-
-// One block of the network with the activations that it keeps between forward and backward.
-struct Block {
-  Block(OneDnn& context, const StateLayout& layout, std::size_t index, const ReplicaOptions& options)
-      : convolution(context, options.network.block_input(index), options.network.blocks[index]),
-        norm_relu_pool(convolution.output(), options.max_batch, options.batch_norm_communicator),
-        convolved(static_cast<std::size_t>(options.max_batch * convolution.output().size())),
-        pooled(static_cast<std::size_t>(options.max_batch * norm_relu_pool.output().size())),
-        pooled_gradient(pooled.size()) {
-    const std::string prefix = "layer" + std::to_string(index + 1);
-    weights = layout.tensor(prefix + ".0.weight");
-    bias = layout.tensor(prefix + ".0.bias");
-    gamma = layout.tensor(prefix + ".1.weight");
-    beta = layout.tensor(prefix + ".1.bias");
-    running_mean = layout.tensor(prefix + ".1.running_mean");
-    running_var = layout.tensor(prefix + ".1.running_var");
-  }
-
-  Convolution convolution;
-  NormReluPool norm_relu_pool;
-  Buffer<float> convolved;  // its own gradient after the backward pass
-  Buffer<float> pooled;
-  Buffer<float> pooled_gradient;
-  TensorInfo weights, bias, gamma, beta, running_mean, running_var;
-};
 
 class CpuReplica final : public Replica {
  public:
@@ -58,10 +32,6 @@ class CpuReplica final : public Replica {
   std::vector<float> read_gradients() override;
 
  private:
-  std::span<const float> parameter(const TensorInfo& tensor) const;
-  std::span<float> gradient(const TensorInfo& tensor);
-  std::span<float> buffer(const TensorInfo& tensor);
-
   void take_batch(const SplitView& split, std::span<const std::int32_t> rows);
   void forward(int batch, bool is_training);
   void backward(int batch);
@@ -106,26 +76,10 @@ CpuReplica::CpuReplica(const ReplicaOptions& options)
       logits_gradient_(logits_.size()),
       skips_nonfinite_(options.skip_nonfinite),
       gradients_(static_cast<std::size_t>(layout_.parameter_count()) + 2) {
-  omp_set_num_threads(options.threads);
   blocks_.reserve(network_.blocks.size());
   for (std::size_t i = 0; i < network_.blocks.size(); ++i) {
     blocks_.emplace_back(context_, layout_, i, options);
   }
-}
-
-std::span<const float> CpuReplica::parameter(const TensorInfo& tensor) const {
-  return std::span(state_.parameters)
-      .subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size()));
-}
-
-std::span<float> CpuReplica::gradient(const TensorInfo& tensor) {
-  return gradients_.span().subspan(static_cast<std::size_t>(tensor.offset),
-                                   static_cast<std::size_t>(tensor.size()));
-}
-
-std::span<float> CpuReplica::buffer(const TensorInfo& tensor) {
-  return std::span(state_.buffers)
-      .subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size()));
 }
 
 void CpuReplica::take_batch(const SplitView& split, std::span<const std::int32_t> rows) {
@@ -136,48 +90,30 @@ void CpuReplica::take_batch(const SplitView& split, std::span<const std::int32_t
 void CpuReplica::forward(int batch, bool is_training) {
   const float* x = input_.data();
   for (Block& block : blocks_) {
-    const auto gamma = parameter(block.gamma);
-    const auto beta = parameter(block.beta);
-    if (batch > 0) {
-      block.convolution.forward(batch, x, parameter(block.weights), parameter(block.bias),
-                                block.convolved.data());
-    }
     if (is_training) {
-      block.norm_relu_pool.forward(batch, block.convolved.data(), gamma, beta, buffer(block.running_mean),
-                                   buffer(block.running_var), block.pooled.data());
+      block.forward(batch, x, state_.parameters, state_.buffers);
     } else {
-      block.norm_relu_pool.infer(batch, block.convolved.data(), gamma, beta, buffer(block.running_mean),
-                                 buffer(block.running_var), block.pooled.data());
+      block.infer(batch, x, state_.parameters, state_.buffers);
     }
-    x = block.pooled.data();
+    x = block.pooled();
   }
   if (batch > 0) {
-    linear_.forward(batch, x, parameter(linear_weights_), parameter(linear_bias_), logits_.data());
+    const std::span<const float> parameters(state_.parameters);
+    linear_.forward(batch, x, linear_weights_.of(parameters), linear_bias_.of(parameters), logits_.data());
   }
 }
 
-// An empty batch goes all the way too: with synchronised batch norm the other ranks wait for this one's sums.
 void CpuReplica::backward(int batch) {
+  const auto gradients = gradients_.span().first(state_.parameters.size());
   if (batch > 0) {
-    linear_.backward(batch, blocks_.back().pooled.data(), logits_gradient_.data(), gradient(linear_weights_),
-                     gradient(linear_bias_), blocks_.back().pooled_gradient.data());
+    linear_.backward(batch, blocks_.back().pooled(), logits_gradient_.data(), linear_weights_.of(gradients),
+                     linear_bias_.of(gradients), blocks_.back().pooled_gradient());
   }
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    Block& block = blocks_[i];
-    block.norm_relu_pool.backward(batch, block.convolved.data(), block.pooled_gradient.data(),
-                                  parameter(block.gamma), gradient(block.gamma), gradient(block.beta));
-    if (batch == 0) {
-      continue;
-    }
-    const float* x = i == 0 ? input_.data() : blocks_[i - 1].pooled.data();
-    block.convolution.backward_weights(batch, x, block.convolved.data(), gradient(block.weights));
-    // Batch norm takes the mean away and with it whatever the bias adds: its gradient is 0.
-    std::ranges::fill(gradient(block.bias), 0.0F);
-    if (i > 0) {
-      block.convolution.backward_data(batch, block.convolved.data(), parameter(block.weights),
-                                      blocks_[i - 1].pooled_gradient.data());
-    }
+  for (std::size_t i = blocks_.size(); i-- > 1;) {
+    blocks_[i].backward(batch, blocks_[i - 1].pooled(), state_.parameters, gradients,
+                        blocks_[i - 1].pooled_gradient());
   }
+  blocks_.front().backward(batch, input_.data(), state_.parameters, gradients, nullptr);
 }
 
 void CpuReplica::forward_backward(std::span<const std::int32_t> rows, float gradient_scale) {
@@ -216,8 +152,10 @@ void CpuReplica::update(const UpdateRule& rule) {
     }
     return;
   }
-  state_.moments.resize(static_cast<std::size_t>(rule.moments()),
-                        std::vector<float>(state_.parameters.size()));
+  state_.moments.resize(static_cast<std::size_t>(rule.moments()));
+  for (std::vector<float>& moment : state_.moments) {
+    moment.resize(state_.parameters.size());
+  }
   apply_update(rule, gradients_.span().first(state_.parameters.size()), state_.parameters, state_.moments);
   ++state_.steps;
 }
@@ -251,6 +189,7 @@ std::vector<float> CpuReplica::read_gradients() {
 }  // namespace cpu
 
 std::unique_ptr<Replica> make_cpu_replica(const ReplicaOptions& options) {
+  omp_set_num_threads(options.threads);  // first, since memory is placed by the threads that will use it
   return std::make_unique<cpu::CpuReplica>(options);
 }
 

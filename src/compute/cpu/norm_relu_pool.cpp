@@ -63,57 +63,58 @@ void NormReluPool::set_statistics(std::span<const float> gamma, std::span<const 
   }
 }
 
-void NormReluPool::forward(int batch, const float* x, std::span<const float> gamma,
-                           std::span<const float> beta, std::span<float> running_mean,
-                           std::span<float> running_var, float* y) {
-  const std::int64_t channels = input_.channels;
-  const std::int64_t image_width = 2 * channels;  // of image_sums_
-#pragma omp parallel for schedule(static)
-  for (int n = 0; n < batch; ++n) {
-    double* sums = image_sums_.data() + n * image_width;
-    std::fill_n(sums, image_width, 0.0);
-    add_channel_sums(x + n * input_.size(), input_, sums, sums + channels);
-  }
+std::span<double> NormReluPool::sums_of_image(int n) {
+  const std::size_t width = sums_.size() - 1;
+  return image_sums_.span().subspan(static_cast<std::size_t>(n) * width, width);
+}
+
+void NormReluPool::sum_image(int n, const float* x) {
+  const auto sums = sums_of_image(n);
+  std::ranges::fill(sums, 0.0);
+  add_channel_sums(x, input_, sums.data(), sums.data() + input_.channels);
+}
+
+bool NormReluPool::take_batch_statistics(int batch, std::span<const float> gamma, std::span<const float> beta,
+                                         std::span<float> running_mean, std::span<float> running_var) {
   add_up(batch);
   all_reduce_sums();
   if (sums_.back() == 0.0) {
-    return;
+    return false;
   }
   set_statistics(gamma, beta, running_mean, running_var);
-#pragma omp parallel for schedule(static)
-  for (int n = 0; n < batch; ++n) {
-    const std::int64_t out = n * pooled_.size();
-    normalise_relu_pool(x + n * input_.size(), input_, scale_.data(), shift_.data(), y + out,
-                        winners_.data() + out, places_.data() + out);
-  }
+  return true;
 }
 
-void NormReluPool::infer(int batch, const float* x, std::span<const float> gamma, std::span<const float> beta,
-                         std::span<const float> running_mean, std::span<const float> running_var, float* y) {
+void NormReluPool::forward_image(int n, const float* x, float* y) {
+  const std::int64_t out = n * pooled_.size();
+  normalise_relu_pool(x, input_, scale_.data(), shift_.data(), y, winners_.data() + out,
+                      places_.data() + out);
+}
+
+void NormReluPool::take_running_statistics(std::span<const float> gamma, std::span<const float> beta,
+                                           std::span<const float> running_mean,
+                                           std::span<const float> running_var) {
   for (std::size_t c = 0; c < scale_.size(); ++c) {
     const double scale = gamma[c] / std::sqrt(running_var[c] + kEpsilon);
     scale_[c] = static_cast<float>(scale);
     shift_[c] = static_cast<float>(beta[c] - running_mean[c] * scale);
   }
-#pragma omp parallel for schedule(static)
-  for (int n = 0; n < batch; ++n) {
-    normalise_relu_pool(x + n * input_.size(), input_, scale_.data(), shift_.data(), y + n * pooled_.size(),
-                        nullptr, nullptr);
-  }
 }
 
-void NormReluPool::backward(int batch, float* x, const float* dy, std::span<const float> gamma,
-                            std::span<float> dgamma, std::span<float> dbeta) {
-  const std::int64_t channels = input_.channels;
-  const std::int64_t image_width = 2 * channels;  // of image_sums_
-#pragma omp parallel for schedule(static)
-  for (int n = 0; n < batch; ++n) {
-    const std::int64_t out = n * pooled_.size();
-    double* sums = image_sums_.data() + n * image_width;
-    std::fill_n(sums, image_width, 0.0);
-    add_gradient_sums(dy + out, winners_.data() + out, places_.data() + out, pooled_, mean_.data(), sums,
-                      sums + channels);
-  }
+void NormReluPool::infer_image(const float* x, float* y) const {
+  normalise_relu_pool(x, input_, scale_.data(), shift_.data(), y, nullptr, nullptr);
+}
+
+void NormReluPool::sum_image_gradient(int n, const float* dy) {
+  const std::int64_t out = n * pooled_.size();
+  const auto sums = sums_of_image(n);
+  std::ranges::fill(sums, 0.0);
+  add_gradient_sums(dy, winners_.data() + out, places_.data() + out, pooled_, mean_.data(), sums.data(),
+                    sums.data() + input_.channels);
+}
+
+void NormReluPool::take_gradient_sums(int batch, std::span<const float> gamma, std::span<float> dgamma,
+                                      std::span<float> dbeta) {
   add_up(batch);
   for (std::size_t c = 0; c < mean_.size(); ++c) {
     dbeta[c] = static_cast<float>(sums_[c]);
@@ -128,12 +129,11 @@ void NormReluPool::backward(int batch, float* x, const float* dy, std::span<cons
     slope_[c] = static_cast<float>(scale * inverse_deviation_[c] * inverse_deviation_[c] * mean_product);
     offset_[c] = static_cast<float>(scale * sums_[c] / sums_.back());
   }
+}
+
+void NormReluPool::backward_image(int n, const float* x, const float* dy, float* dx) const {
   const InputGradient terms{mean_.data(), scale_.data(), slope_.data(), offset_.data()};
-#pragma omp parallel for schedule(static)
-  for (int n = 0; n < batch; ++n) {
-    const std::int64_t out = n * pooled_.size();
-    replace_by_gradient(x + n * input_.size(), input_, dy + out, places_.data() + out, terms);
-  }
+  input_gradient(x, input_, dy, places_.data() + n * pooled_.size(), terms, dx);
 }
 
 }  // namespace convnet::cpu

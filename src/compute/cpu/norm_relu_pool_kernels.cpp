@@ -9,25 +9,11 @@
 //
 #include <hwy/highway.h>
 
+#include "compute/cpu/channel_groups.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace convnet::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using Wide = hn::CappedTag<float, 16>;   // a vector of channels
-using Single = hn::CappedTag<float, 1>;  // for the channels that do not fill a vector
-
-// Calls body(tag, c) for each group of channels that starts at c and fills a vector of that tag.
-template <class Body>
-HWY_INLINE void for_each_channel_group(int channels, const Body& body) {
-  const int width = static_cast<int>(hn::Lanes(Wide()));
-  int c = 0;
-  for (; c + width <= channels; c += width) {
-    body(Wide(), c);
-  }
-  for (; c < channels; ++c) {
-    body(Single(), c);
-  }
-}
 
 template <class D>
 HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
@@ -147,17 +133,17 @@ HWY_INLINE hn::Vec<D> statistics_term(D d, const float* x, const InputGradient& 
 }
 
 // Pixels first .. last - 1 of a row, which no window covers.
-HWY_INLINE void replace_uncovered(float* row, int first, int last, int channels, const InputGradient& terms) {
-  for (int column = first; column < last; ++column) {
+HWY_INLINE void differentiate_uncovered(const float* x, int first, int last, int channels,
+                                        const InputGradient& terms, float* dx) {
+  for (std::int64_t i = std::int64_t{first} * channels; i < std::int64_t{last} * channels; i += channels) {
     for_each_channel_group(channels, [&](auto d, int c) HWY_ATTR {
-      float* place = row + static_cast<std::int64_t>(column) * channels + c;
-      hn::StoreU(statistics_term(d, place, terms, c), d, place);
+      hn::StoreU(statistics_term(d, x + i + c, terms, c), d, dx + i + c);
     });
   }
 }
 
-void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
-                         const InputGradient& terms) {
+void input_gradient(const float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                    const InputGradient& terms, float* dx) {
   const std::int64_t row_size = static_cast<std::int64_t>(shape.width) * shape.channels;
   const int covered_columns = shape.width / 2 * 2;
   std::int64_t out = 0;
@@ -170,19 +156,20 @@ void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, con
         const auto place = hn::PromoteTo(di, hn::LoadU(d8, places + out + c));
         const auto gradient = hn::Mul(hn::LoadU(d, dy + out + c), hn::LoadU(d, terms.scale + c));
         for (int k = 0; k < 4; ++k) {
-          float* pixel = x + window.offsets[static_cast<std::size_t>(k)] + c;
+          const std::int64_t pixel = window.offsets[static_cast<std::size_t>(k)] + c;
           const auto is_winner = hn::RebindMask(d, hn::Eq(place, hn::Set(di, k)));
           const auto through_pool = hn::IfThenElseZero(is_winner, gradient);
-          hn::StoreU(hn::Add(statistics_term(d, pixel, terms, c), through_pool), d, pixel);
+          hn::StoreU(hn::Add(statistics_term(d, x + pixel, terms, c), through_pool), d, dx + pixel);
         }
       });
     }
     for (int line = 2 * row; line < 2 * row + 2; ++line) {
-      replace_uncovered(x + line * row_size, covered_columns, shape.width, shape.channels, terms);
+      differentiate_uncovered(x + line * row_size, covered_columns, shape.width, shape.channels, terms,
+                              dx + line * row_size);
     }
   }
   for (int line = shape.height / 2 * 2; line < shape.height; ++line) {
-    replace_uncovered(x + line * row_size, 0, shape.width, shape.channels, terms);
+    differentiate_uncovered(x + line * row_size, 0, shape.width, shape.channels, terms, dx + line * row_size);
   }
 }
 
@@ -195,7 +182,7 @@ namespace convnet::cpu {
 HWY_EXPORT(add_channel_sums);
 HWY_EXPORT(normalise_relu_pool);
 HWY_EXPORT(add_gradient_sums);
-HWY_EXPORT(replace_by_gradient);
+HWY_EXPORT(input_gradient);
 
 void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
   HWY_DYNAMIC_DISPATCH(add_channel_sums)(x, shape, sums, squares);
@@ -211,9 +198,9 @@ void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t
   HWY_DYNAMIC_DISPATCH(add_gradient_sums)(dy, winners, places, pooled, mean, sums, products);
 }
 
-void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
-                         const InputGradient& terms) {
-  HWY_DYNAMIC_DISPATCH(replace_by_gradient)(x, shape, dy, places, terms);
+void input_gradient(const float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                    const InputGradient& terms, float* dx) {
+  HWY_DYNAMIC_DISPATCH(input_gradient)(x, shape, dy, places, terms, dx);
 }
 
 }  // namespace convnet::cpu

@@ -31,8 +31,8 @@ struct InputGradient {
   const float* offset;
 };
 
-// Overwrites x by its gradient.
-void replace_by_gradient(float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
-                         const InputGradient& terms);
+// The gradient of x, which may take the place of x itself.
+void input_gradient(const float* x, const ImageShape& shape, const float* dy, const std::uint8_t* places,
+                    const InputGradient& terms, float* dx);
 
 }  // namespace convnet::cpu
