@@ -179,6 +179,12 @@ void add_gpu_options(CLI::App& parser, TrainOptions& options) {
       ->group(group);
   add_choice(parser, "--cuda-graph", cuda.graph, kCudaGraphNames, "Launch each step as one captured graph",
              group);
+  parser
+      .add_option("--steps-per-launch", cuda.steps_per_launch,
+                  "Steps that are launched as one captured graph; at most 64")
+      ->check(CLI::Range(1, kMostStepsPerLaunch))
+      ->type_name("N")
+      ->group(group);
   add_choice(parser, "--comm", cuda.comm, kCommLibraryNames,
              "Sum gradients by NCCL, or by MPI through the host's memory", group);
   parser.add_option("--buckets", cuda.buckets, "Parts in which gradients are summed while backward goes on")

@@ -200,4 +200,12 @@ void require_same_data(const std::string& identity, const Network& network, cons
   }
 }
 
+Position start_position(const ResumePoint& point, const std::string& data) {
+  const Position& position = point.checkpoint.position;
+  if (data == point.checkpoint.data) {
+    return position;
+  }
+  return {.epoch = position.epoch, .global_step = position.global_step};
+}
+
 }  // namespace convnet

@@ -44,4 +44,8 @@ void require_same_length(const TrainOptions& options, SamplerOptions sampling, c
 void require_same_data(const std::string& identity, const Network& network, const TrainOptions& options,
                        const ResumePoint& point);
 
+// Where the run goes on; with other data than before (--override) the epoch under way begins anew. `data` as
+// Checkpoint::data.
+Position start_position(const ResumePoint& point, const std::string& data);
+
 }  // namespace convnet

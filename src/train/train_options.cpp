@@ -49,6 +49,10 @@ void check_options(const TrainOptions& options) {
     throw Error(ExitCode::kUsage,
                 "--bn sync needs --kernels fused: cuDNN's batch norm sees one rank's batch");
   }
+  if (options.cuda.steps_per_launch > 1 && options.cuda.graph == CudaGraph::kOff) {
+    throw Error(ExitCode::kUsage,
+                "--steps-per-launch above 1 needs --cuda-graph on or auto: a graph is what launches them");
+  }
   if (options.log_steps && options.log.empty()) {
     throw Error(ExitCode::kUsage, "--log-steps needs --log FILE.jsonl to write to");
   }
@@ -61,7 +65,7 @@ void check_options_of(const BackendChoice& backend, const TrainOptions& options)
   const nlohmann::ordered_json given = to_json(options);
   const nlohmann::ordered_json defaults = to_json(TrainOptions{});
   for (const char* name :
-       {"precision", "kernels", "autotune", "cuda-graph", "comm", "buckets", "comm-timeout", "share-gpu"}) {
+       {"precision", "kernels", "autotune", "cuda-graph", "steps-per-launch", "comm", "buckets", "comm-timeout", "share-gpu"}) {
     if (given[name] != defaults[name]) {
       throw Error(ExitCode::kUsage, "--" + std::string(name) +
                                         " is for the CUDA back end, and this run is on the CPU (" +
@@ -98,6 +102,7 @@ nlohmann::ordered_json to_json(const TrainOptions& options) {
           {"deterministic", options.cuda.deterministic},
           {"autotune", options.cuda.autotune},
           {"cuda-graph", name_of(options.cuda.graph, kCudaGraphNames)},
+          {"steps-per-launch", options.cuda.steps_per_launch},
           {"comm", name_of(options.cuda.comm, kCommLibraryNames)},
           {"buckets", options.cuda.buckets},
           {"comm-timeout", options.cuda.comm_timeout},

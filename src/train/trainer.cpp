@@ -16,18 +16,6 @@
 #include "train/nonfinite.hpp"
 
 namespace convnet {
-namespace {
-
-// Where the run goes on; with other data than before (--override) the epoch under way begins anew.
-Position position_of(const ResumePoint& point, const std::string& data) {
-  const Position& position = point.checkpoint.position;
-  if (data == point.checkpoint.data) {
-    return position;
-  }
-  return {.epoch = position.epoch, .global_step = position.global_step};
-}
-
-}  // namespace
 
 Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignals* signals,
                  const std::optional<ResumePoint>& point)
@@ -42,7 +30,7 @@ Trainer::Trainer(const TrainOptions& options, MpiCommunicator& world, StopSignal
       sampler_(sampler_options(options, data_.info, world)),
       keeper_(options, world, signals),
       versions_(library_versions(backend_).dump()),
-      position_(point ? position_of(*point, data_.identity) : Position()),
+      position_(point ? start_position(*point, data_.identity) : Position()),
       optimizer_start_(point ? point->checkpoint.optimizer_start : 0),
       total_steps_(position_.global_step + steps_left()),
       schedule_(options.schedule, peak_learning_rate(options, world.size()), options.warmup,
@@ -221,6 +209,7 @@ Trainer::EpochEnd Trainer::train_epoch() {
     }
     report_saved();
   }
+  replica_->result();  // a back end may be behind, and its time is the epoch's
   reporter_.end_training_epoch(images);
   return position_.samples == data_.info.train_count ? EpochEnd::kDone : EpochEnd::kOutOfSteps;
 }

@@ -3,13 +3,13 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
+#include "compute/cuda/announced_rows.hpp"
 #include "compute/cuda/device_communicator.hpp"
 #include "compute/cuda/device_network.hpp"
-#include "compute/cuda/flat_kernels.hpp"
+#include "compute/cuda/device_state.hpp"
 #include "compute/cuda/gather.hpp"
 #include "compute/cuda/gradient_buckets.hpp"
 #include "compute/cuda/loaded_split.hpp"
@@ -24,8 +24,8 @@ namespace {
 constexpr std::size_t kTail = 2;  // behind the gradients: the step's loss sum and its correct predictions
 
 // T is the type of activations. A step is only noted down until it is complete, so that all of it can be one
-// launch of a captured graph: forward_backward and all_reduce_gradients are queued by update(), or by
-// whatever asks for their results before.
+// launch of a captured graph; and complete steps wait until there are as many as one launch takes. Whatever
+// asks for results before has all that was noted down queued: then complete steps go one by one.
 template <class T>
 class CudaReplica final : public Replica {
  public:
@@ -43,7 +43,7 @@ class CudaReplica final : public Replica {
   std::vector<float> read_gradients() override;
 
  private:
-  // What has been asked for and not been queued yet.
+  // What has been asked for of a step that is not complete, and not been queued yet.
   struct Due {
     bool step = false;
     bool sum = false;  // over the ranks
@@ -57,12 +57,15 @@ class CudaReplica final : public Replica {
   bool is_captured() const;
 
   void queue_due();
-  void take_batch(const LoadedSplit& split, int batch);
-  void queue_step(int batch, bool with_sum);
+  void update_by_itself(const StepKind& kind);
+  void launch_waiting();
+  void launch(std::span<const StepRecord> steps);
+  void keep_pace();
+  void take_batch(const LoadedSplit& split, int batch, const StepRecord* record);
+  void queue_step(int batch, bool with_sum, const StepRecord* record);
   void queue_sum(std::size_t layer);
   void finish_sums();
-  void queue_update(const UpdateRule& rule);
-  void keep_moments(std::size_t count);
+  void queue_update(const StepKind& kind, const StepRecord* record);
 
   void wait(cudaEvent_t event);
   void wait();
@@ -75,25 +78,23 @@ class CudaReplica final : public Replica {
   Context context_;
   DeviceLayout layout_;
   std::vector<GradientBucket> buckets_;
-  DeviceArray<float> parameters_;
-  DeviceArray<float> buffers_;
+  DeviceState state_;
   DeviceArray<float> buffers_before_;  // the step, where it may be skipped; else empty
-  std::array<DeviceArray<float>, 2> moments_;
-  std::size_t moment_count_ = 0;
-  NcclArray<float> gradients_;  // of all parameters, then the tail
-  DeviceArray<StepRecord> record_;
+  NcclArray<float> gradients_;         // of all parameters, then the tail
+  DeviceArray<StepRecord> records_;    // of the steps of a launch; all else takes the first
   DeviceArray<Score> score_;
   PinnedArray<std::byte> staging_;  // for what is downloaded: at most all parameters, or the score
   DeviceNetwork<T> device_network_;
   std::unique_ptr<LoadedSplit> train_;
   std::unique_ptr<LoadedSplit> test_;
-  std::span<const std::int32_t> announced_;  // the host's rows that announced_rows_ has
-  RowList announced_rows_;
+  AnnouncedRows announced_rows_;
   RowList other_rows_;
   Communicator* world_ = nullptr;
   std::unique_ptr<DeviceCommunicator> communicator_;  // where there is more than one rank
   StepGraphs graphs_;  // behind the communicator, whose sums they hold: so they go first, as NCCL wants it
   Due due_;
+  std::vector<StepRecord> waiting_;  // complete steps, all of one kind, fewer than a launch takes
+  StepKind waiting_kind_;            // but for their number
   StepPace pace_;
   Event all_done_;
 };
@@ -106,16 +107,14 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
       context_(options.cuda),
       layout_(StateLayout(options.network)),
       buckets_(gradient_buckets(network_, layout_, options.cuda.buckets, kTail)),
-      parameters_(layout_.parameter_size()),
-      buffers_(layout_.buffer_size()),
+      state_(layout_),
       buffers_before_(options.skip_nonfinite ? layout_.buffer_size() : 0),
-      moments_{DeviceArray<float>(layout_.parameter_size()), DeviceArray<float>(layout_.parameter_size())},
       gradients_(layout_.parameter_size() + kTail),
-      record_(1),
+      records_(static_cast<std::size_t>(options.cuda.steps_per_launch)),
       score_(1),
-      staging_(std::max(parameters_.bytes(), sizeof(Score))),
+      staging_(std::max(state_.parameter_bytes(), sizeof(Score))),
       device_network_(context_, network_, max_batch_, layout_,
-                      {parameters_.data(), gradients_.data(), buffers_.data()}),
+                      {state_.parameters(), gradients_.data(), state_.buffers()}),
       all_done_(make_event()) {
   clear(stream(), gradients_.data(), gradients_.size());
   clear(stream(), score_.data(), 1);
@@ -130,20 +129,17 @@ void CudaReplica<T>::load(const Dataset& dataset) {
 template <class T>
 void CudaReplica<T>::announce_rows(std::span<const std::int32_t> rows) {
   queue_due();
-  announced_ = rows;
   announced_rows_.set(stream(), rows);
   wait();
 }
 
 template <class T>
 void CudaReplica<T>::forward_backward(std::span<const std::int32_t> rows, float gradient_scale) {
-  queue_due();
-  const std::int32_t* on_device = nullptr;
-  const bool is_announced = !rows.empty() && !announced_.empty() && rows.data() >= announced_.data() &&
-                            rows.data() + rows.size() <= announced_.data() + announced_.size();
-  if (is_announced) {
-    on_device = announced_rows_.data() + (rows.data() - announced_.data());
-  } else {
+  const std::int32_t* on_device = announced_rows_.find(rows);
+  if (due_.step || due_.sum || on_device == nullptr) {
+    queue_due();
+  }
+  if (on_device == nullptr) {
     other_rows_.set(stream(), rows);
     wait();
     on_device = other_rows_.data();
@@ -173,10 +169,6 @@ void CudaReplica<T>::connect(Communicator& communicator) {
   world_ = &communicator;
   communicator_ =
       make_device_communicator(communicator, context_.options, {gradients_.data(), gradients_.bytes()});
-  if (context_.options.graph == CudaGraph::kOn && !communicator_->can_be_captured()) {
-    throw Error(ExitCode::kUsage, "--cuda-graph on: sums by way of the host (--comm mpi) cannot be captured")
-        .on_every_rank();
-  }
 }
 
 // The same on all ranks, as NCCL wants it of sums that are captured: only steps in which all ranks have
@@ -193,13 +185,14 @@ bool CudaReplica<T>::is_captured() const {
   return communicator_->can_be_captured() && samples == std::int64_t{due_.batch} * world_->size();
 }
 
-// Queues what is due, piece by piece: the results of a step are wanted before its update.
+// Queues all that was noted down; of a step whose results are wanted before its update, piece by piece.
 template <class T>
 void CudaReplica<T>::queue_due() {
+  launch_waiting();
   const Due due = std::exchange(due_, {});
   if (due.step) {
-    set_record(stream(), record_.data(), due.record);
-    queue_step(due.batch, due.sum);
+    set_record(stream(), records_.data(), due.record);
+    queue_step(due.batch, due.sum, records_.data());
   } else if (due.sum) {
     std::ranges::for_each(buckets_, [this](const GradientBucket& bucket) { queue_sum(bucket.last_layer); });
     finish_sums();
@@ -208,28 +201,27 @@ void CudaReplica<T>::queue_due() {
 
 // The images and labels of the record's rows.
 template <class T>
-void CudaReplica<T>::take_batch(const LoadedSplit& split, int batch) {
-  gather(stream(), split.view(), record_.data(), batch, network_.input.size(), device_network_.input(),
+void CudaReplica<T>::take_batch(const LoadedSplit& split, int batch, const StepRecord* record) {
+  gather(stream(), split.view(), record, batch, network_.input.size(), device_network_.input(),
          device_network_.labels());
 }
 
 // Forward and backward, and, with_sum, all that all_reduce_gradients promises.
 template <class T>
-void CudaReplica<T>::queue_step(int batch, bool with_sum) {
+void CudaReplica<T>::queue_step(int batch, bool with_sum, const StepRecord* record) {
   DeviceCommunicator* const batch_norm = batch_norm_world_ != nullptr ? communicator_.get() : nullptr;
   if (buffers_before_.size() > 0) {
-    begin_skippable(stream(), buffers_.data(), static_cast<std::int64_t>(buffers_.size()),
-                    buffers_before_.data(), score_.data());
+    begin_skippable(stream(), state_.buffers(), state_.buffer_count(), buffers_before_.data(), score_.data());
   }
   if (batch > 0) {
-    take_batch(*train_, batch);
+    take_batch(*train_, batch, record);
   } else {
     clear(stream(), gradients_.data(), gradients_.size());
     clear(stream(), &score_.data()->local_loss_sum, 1);
   }
   device_network_.forward(batch, batch_norm);
   if (batch > 0) {
-    device_network_.compute_loss(batch, record_.data(), tail(), score_.data());
+    device_network_.compute_loss(batch, record, tail(), score_.data());
   }
   device_network_.backward(batch, batch_norm, [&](std::size_t layer) {
     if (with_sum) {
@@ -258,52 +250,78 @@ void CudaReplica<T>::finish_sums() {
   check_finite(stream(), gradients_.data(), static_cast<std::int64_t>(gradients_.size()), score_.data());
 }
 
+// A step of another kind than those that wait is not launched with them.
 template <class T>
 void CudaReplica<T>::update(const UpdateRule& rule) {
-  keep_moments(static_cast<std::size_t>(rule.moments()));
-  StepRecord record = due_.record;
-  record.update = update_terms(rule);
-  if (due_.step && due_.sum && is_captured()) {
-    const Due due = std::exchange(due_, {});
-    set_record(stream(), record_.data(), record);
-    graphs_.run(stream(), {due.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov},
-                [&] {
-                  queue_step(due.batch, true);
-                  queue_update(rule);
-                });
-  } else {
-    queue_due();
-    set_record(stream(), record_.data(), record);
-    queue_update(rule);
+  const StepKind kind{due_.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov};
+  const bool can_wait = due_.step && due_.sum && is_captured();
+  if (!can_wait || kind != waiting_kind_) {
+    launch_waiting();
   }
-  const cudaEvent_t step_done = pace_.next();
-  wait(step_done);
-  check(cudaEventRecord(step_done, stream()), "cudaEventRecord");
+  state_.keep_moments(stream(), static_cast<std::size_t>(rule.moments()));
+  due_.record.update = update_terms(rule);
+  if (!can_wait) {
+    update_by_itself(kind);
+    return;
+  }
+  waiting_kind_ = kind;
+  waiting_.push_back(std::exchange(due_, {}).record);
+  if (waiting_.size() == records_.size()) {
+    launch(std::exchange(waiting_, {}));
+  }
 }
 
 template <class T>
-void CudaReplica<T>::queue_update(const UpdateRule& rule) {
-  const UpdateArrays arrays{static_cast<std::int64_t>(layout_.parameter_size()), gradients_.data(),
-                            parameters_.data(), rule.moments() > 0 ? moments_[0].data() : nullptr,
-                            rule.moments() > 1 ? moments_[1].data() : nullptr};
-  if (rule.optimizer == Optimizer::kAdamW) {
-    apply_adamw(stream(), arrays, record_.data(), score_.data());
+void CudaReplica<T>::update_by_itself(const StepKind& kind) {
+  if (!due_.step) {
+    set_record(stream(), records_.data(), due_.record);
+  }
+  queue_due();
+  queue_update(kind, records_.data());
+  keep_pace();
+}
+
+// Too few for a launch of the usual size: each by its own.
+template <class T>
+void CudaReplica<T>::launch_waiting() {
+  for (const StepRecord& step : std::exchange(waiting_, {})) {
+    launch(std::span(&step, 1));
+  }
+}
+
+template <class T>
+void CudaReplica<T>::launch(std::span<const StepRecord> steps) {
+  StepKind kind = waiting_kind_;
+  kind.steps = static_cast<int>(steps.size());
+  set_records(stream(), records_.data(), steps);
+  graphs_.run(stream(), kind, [&] {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      queue_step(kind.batch, true, records_.data() + i);
+      queue_update(kind, records_.data() + i);
+    }
+  });
+  keep_pace();
+}
+
+template <class T>
+void CudaReplica<T>::keep_pace() {
+  if (const cudaEvent_t done = pace_.next()) {
+    wait(done);
+    check(cudaEventRecord(done, stream()), "cudaEventRecord");
+  }
+}
+
+template <class T>
+void CudaReplica<T>::queue_update(const StepKind& kind, const StepRecord* record) {
+  const UpdateArrays arrays = state_.update_arrays(gradients_.data(), kind.moments);
+  if (kind.is_adamw) {
+    apply_adamw(stream(), arrays, record, score_.data());
   } else {
-    apply_sgd(stream(), arrays, rule.nesterov, record_.data(), score_.data());
+    apply_sgd(stream(), arrays, kind.nesterov, record, score_.data());
   }
   if (buffers_before_.size() > 0) {
-    end_skippable(stream(), buffers_before_.data(), static_cast<std::int64_t>(buffers_.size()),
-                  buffers_.data(), score_.data());
+    end_skippable(stream(), buffers_before_.data(), state_.buffer_count(), state_.buffers(), score_.data());
   }
-}
-
-// Moments that were not there before start at 0.
-template <class T>
-void CudaReplica<T>::keep_moments(std::size_t count) {
-  for (std::size_t i = moment_count_; i < count; ++i) {
-    clear(stream(), moments_.at(i).data(), moments_.at(i).size());
-  }
-  moment_count_ = count;
 }
 
 template <class T>
@@ -327,8 +345,8 @@ EvalResult CudaReplica<T>::evaluate(std::span<const std::int32_t> rows) {
   for (std::size_t first = 0; first < rows.size(); first += static_cast<std::size_t>(max_batch_)) {
     const int batch = static_cast<int>(std::min(rows.size() - first, static_cast<std::size_t>(max_batch_)));
     device_network_.prepare(batch);
-    set_record(stream(), record_.data(), {other_rows_.data() + first, 0.0F, {}});
-    take_batch(*test_, batch);
+    set_record(stream(), records_.data(), {other_rows_.data() + first, 0.0F, {}});
+    take_batch(*test_, batch, records_.data());
     device_network_.infer(batch);
     device_network_.evaluate_loss(batch, score_.data());
   }
@@ -339,29 +357,17 @@ EvalResult CudaReplica<T>::evaluate(std::span<const std::int32_t> rows) {
 template <class T>
 ModelState CudaReplica<T>::read_state() {
   queue_due();
-  ModelState state{.parameters = layout_.collect_parameters(download(parameters_.data(), parameters_.size())),
-                   .buffers = layout_.collect_buffers(download(buffers_.data(), buffers_.size())),
-                   .moments = {},
-                   .steps = download(score_.data(), 1).front().steps};
-  for (std::size_t i = 0; i < moment_count_; ++i) {
-    state.moments.push_back(
-        layout_.collect_parameters(download(moments_.at(i).data(), moments_.at(i).size())));
-  }
+  ModelState state = state_.read(layout_, [this](const float* values, std::size_t count) {
+    return download(values, count);
+  });
+  state.steps = download(score_.data(), 1).front().steps;
   return state;
 }
 
 template <class T>
 void CudaReplica<T>::write_state(const ModelState& state) {
   queue_due();
-  const auto put = [this](const std::vector<float>& values, const DeviceArray<float>& to) {
-    upload(stream(), std::span(values), to.data());
-  };
-  put(layout_.spread_parameters(state.parameters), parameters_);
-  put(layout_.spread_buffers(state.buffers), buffers_);
-  moment_count_ = state.moments.size();
-  for (std::size_t i = 0; i < moment_count_; ++i) {
-    put(layout_.spread_parameters(state.moments[i]), moments_.at(i));
-  }
+  state_.write(stream(), layout_, state);
   const Score score{.steps = state.steps};
   upload(stream(), std::span(&score, 1), score_.data());
   wait();

@@ -56,7 +56,8 @@ struct Registration {
 };
 
 // The communicator that the options ask for, between the ranks of `world`, which outlives it. Collective.
-// Throws Error (kUnavailable) if the ranks do not find one another in time.
+// Throws Error: kUsage if the options ask for a graph of sums that cannot be captured, kUnavailable if the
+// ranks do not find one another in time.
 std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& world, const CudaOptions& options,
                                                              const Registration& registration);
 

@@ -1,12 +1,28 @@
+#include <algorithm>
+
 #include "compute/cuda/device_code.cuh"
 #include "compute/cuda/flat_kernels.hpp"
 #include "compute/cuda/launch.hpp"
+#include "compute/cuda_options.hpp"
 
 namespace convnet::cuda {
 namespace {
 
 __global__ void set_record_kernel(StepRecord* record, StepRecord value) {
   *record = value;
+}
+
+// As a kernel's argument.
+struct StepRecords {
+  StepRecord values[kMostStepsPerLaunch];
+};
+static_assert(sizeof(StepRecords) <= 4000, "CUDA has 4096 bytes for all arguments of a kernel");
+
+__global__ void set_records_kernel(StepRecord* records, StepRecords given, int count) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < count) {
+    records[i] = given.values[i];
+  }
 }
 
 template <class From, class To>
@@ -89,6 +105,16 @@ cudaError_t probe_code() {
 
 void set_record(cudaStream_t stream, StepRecord* record, const StepRecord& value) {
   launch(set_record_kernel, 1, 1, stream, record, value);
+}
+
+void set_records(cudaStream_t stream, StepRecord* records, std::span<const StepRecord> values) {
+  if (values.size() == 1) {
+    set_record(stream, records, values[0]);
+    return;
+  }
+  StepRecords given{};
+  std::copy(values.begin(), values.end(), given.values);
+  launch(set_records_kernel, 1, kMostStepsPerLaunch, stream, records, given, static_cast<int>(values.size()));
 }
 
 void convert(cudaStream_t stream, const float* from, std::int64_t count, __nv_bfloat16* to) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "compute/cuda/step_record.hpp"
 
@@ -16,6 +17,9 @@ cudaError_t probe_code();
 
 // *record = value, without a buffer of the host's that would have to live on.
 void set_record(cudaStream_t stream, StepRecord* record, const StepRecord& value);
+
+// Likewise records[i] = values[i], at most kMostStepsPerLaunch.
+void set_records(cudaStream_t stream, StepRecord* records, std::span<const StepRecord> values);
 
 void convert(cudaStream_t stream, const float* from, std::int64_t count, __nv_bfloat16* to);
 void convert(cudaStream_t stream, const __nv_bfloat16* from, std::int64_t count, float* to);

@@ -183,6 +183,13 @@ void NcclCommunicator::all_reduce_sum(double* values, std::size_t count) {
 std::unique_ptr<DeviceCommunicator> make_device_communicator(Communicator& world, const CudaOptions& options,
                                                              const Registration& registration) {
   if (options.comm == CommLibrary::kMpi) {
+    const bool has_groups = options.steps_per_launch > 1;
+    if (options.graph == CudaGraph::kOn || has_groups) {
+      throw Error(ExitCode::kUsage,
+                  std::string(has_groups ? "--steps-per-launch above 1" : "--cuda-graph on") +
+                      ": sums by way of the host (--comm mpi) cannot be captured")
+          .on_every_rank();
+    }
     return std::make_unique<StagedCommunicator>(world);
   }
   return std::make_unique<NcclCommunicator>(world, std::chrono::seconds(options.comm_timeout), registration);

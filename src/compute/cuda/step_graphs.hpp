@@ -8,18 +8,19 @@
 
 namespace convnet::cuda {
 
-// What a captured step depends on: steps that agree in all of it are served by one graph.
+// What a captured launch depends on: launches that agree in all of it are served by one graph.
 struct StepKind {
   int batch = 0;
   int moments = 0;
   bool is_adamw = false;
   bool nesterov = false;
+  int steps = 1;  // one after the other
 
   friend auto operator<=>(const StepKind&, const StepKind&) = default;
 };
 
-// Captured CUDA graphs of whole steps. The first step of each kind is queued as it is, so that libraries can
-// make what they need; the second is captured; from then on each step is one launch.
+// Captured CUDA graphs of whole steps, one or several. The first launch of each kind is queued as it is, so that
+// libraries can make what they need; the second is captured; from then on it is one launch of a graph.
 class StepGraphs {
  public:
   // Runs a step that `queue` queues on `stream` and on streams that fork from it and join it again.

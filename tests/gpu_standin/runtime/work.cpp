@@ -18,6 +18,7 @@ struct Engine {
   std::map<std::uint64_t, std::shared_ptr<Node>> queued;  // by serial number: not yet done
   std::uint64_t serial = 0;
   std::uint64_t graph_launches = 0;
+  std::map<std::string, long> work;
   Clock host;                  // what the host has waited for
   std::vector<Range> touched;  // by the piece of work that runs
 };
@@ -184,12 +185,22 @@ void require_room(const Piece& piece) {
   }
 }
 
+void count_work(const Piece& piece) {
+  if (piece.work != nullptr) {  // else it only orders others
+    ++engine().work[*piece.what];
+  }
+}
+
 std::shared_ptr<Node> append(Stream& stream, Piece piece, std::vector<std::shared_ptr<Node>> after,
                              std::shared_ptr<const Graph> graph) {
   require_room(piece);
   auto node = std::make_shared<Node>();
   node->piece = std::move(piece);
   node->graph = std::move(graph);
+  count_work(node->piece);
+  if (node->graph != nullptr) {
+    std::ranges::for_each(node->graph->pieces, count_work);
+  }
   node->stream = stream.number;
   node->position = ++stream.length;
   node->serial = ++engine().serial;
@@ -302,6 +313,10 @@ std::string pending_use(const Allocation& allocation) {
     }
   }
   return "";
+}
+
+const std::map<std::string, long>& work() {
+  return engine().work;
 }
 
 void touched(const Range& range) {
