@@ -64,8 +64,8 @@ void check_options_of(const BackendChoice& backend, const TrainOptions& options)
   }
   const nlohmann::ordered_json given = to_json(options);
   const nlohmann::ordered_json defaults = to_json(TrainOptions{});
-  for (const char* name :
-       {"precision", "kernels", "autotune", "cuda-graph", "steps-per-launch", "comm", "buckets", "comm-timeout", "share-gpu"}) {
+  for (const char* name : {"precision", "kernels", "autotune", "cuda-graph", "steps-per-launch", "comm",
+                           "buckets", "comm-timeout", "share-gpu"}) {
     if (given[name] != defaults[name]) {
       throw Error(ExitCode::kUsage, "--" + std::string(name) +
                                         " is for the CUDA back end, and this run is on the CPU (" +

@@ -34,6 +34,26 @@ TEST_F(CudaResumedRun, EndsWithTheWeightsOfTheRunThatWasNeverInterrupted) {
   }
 }
 
+// Neither a checkpoint nor a log line waits for a launch to be full: 5 steps an epoch, 4 a launch, a
+// checkpoint after each third step, a line after every second.
+TEST_F(CudaResumedRun, SavesAndLogsInTimeWithSeveralStepsALaunch) {
+  const Arguments options{"--optimizer", "adamw", "--lr", "0.002", "--epochs", "4", "--log-every", "2"};
+  const Arguments groups{"--steps-per-launch", "4"};
+  const Arguments saving{"--checkpoint-dir", saved_, "--checkpoint-every", "3steps", "--keep", "9"};
+  for (const int ranks : {1, 2}) {
+    train_well(ranks, options + kGpu);
+    const std::string expected = weights();
+    const std::vector<double> losses = losses_of_steps();
+    train_well(ranks, options + kGpu + groups + saving);
+    EXPECT_EQ(weights(), expected);
+    EXPECT_EQ(losses_of_steps(), losses);
+    EXPECT_GE(losses.size(), 4U);
+    train_well(ranks, kGpu + Arguments{"--resume", third_step_, "--steps-per-launch", "3"});
+    EXPECT_EQ(weights(), expected) << "resumed from the third step with another number";
+    std::filesystem::remove_all(saved_);
+  }
+}
+
 TEST_F(CudaResumedRun, MovesBetweenCpuAndGpu) {
   train_well(1, kAdamW + kCpu);
   const std::vector<double> expected = losses_of_steps();
@@ -73,8 +93,8 @@ TEST_F(CudaResumedRun, IsNotSpoiltByAStepThatIsNotFinite) {
 }
 
 TEST_F(CudaResumedRun, StopsAtTheTimeLimitOnAllRanks) {
-  const ProgramResult result =
-      train(2, kGpu + Arguments{"--epochs", "100000", "--checkpoint-dir", saved_, "--time-limit", "5s"});
+  const ProgramResult result = train(2, kGpu + Arguments{"--epochs", "100000", "--checkpoint-dir", saved_,
+                                                         "--time-limit", "5s", "--steps-per-launch", "8"});
   EXPECT_EQ(result.exit_code, 75) << result.err;
   EXPECT_THAT(result.out, HasSubstr("Stopped by the time limit after step "));
   EXPECT_FALSE(std::filesystem::is_empty(saved_));

@@ -199,6 +199,7 @@ TEST_F(CudaTrainProgram, RefusesOptionsThatDoNotFit) {
                                   {"--kernels", "cudnn"},
                                   {"--autotune"},
                                   {"--cuda-graph", "on"},
+                                  {"--steps-per-launch", "2"},
                                   {"--comm", "mpi"},
                                   {"--buckets", "2"},
                                   {"--comm-timeout", "9"}}) {
@@ -212,6 +213,10 @@ TEST_F(CudaTrainProgram, RefusesOptionsThatDoNotFit) {
   };
   refuse(1, {"--bn", "sync", "--kernels", "cudnn"}, {"--bn sync needs --kernels fused"});
   refuse(1, {"--buckets", "4"}, {"--buckets is 4", "layers, which are 3"});
+  refuse(1, {"--steps-per-launch", "2", "--cuda-graph", "off"},
+         {"--steps-per-launch above 1 needs --cuda-graph"});
+  refuse(2, {"--steps-per-launch", "2", "--comm", "mpi"},
+         {"--steps-per-launch", "--comm mpi", "cannot be captured"});
   refuse(2, {"--cuda-graph", "on", "--comm", "mpi"}, {"--cuda-graph on", "--comm mpi", "cannot be captured"});
 }
 
@@ -243,6 +248,9 @@ TEST_F(CudaTrainProgram, TheSameBitsHoweverTheWorkIsQueued) {
   EXPECT_EQ(weights_of(1, plain + Arguments{"--cuda-graph", "off"}), weights);
   EXPECT_EQ(weights_of(1, plain + Arguments{"--cuda-graph", "on"}), weights);
   EXPECT_EQ(weights_of(1, plain, {"CONVNET_STANDIN_ORDER=backward"}), weights);
+  for (const char* steps : {"2", "3", "64"}) {
+    EXPECT_EQ(weights_of(1, plain + Arguments{"--steps-per-launch", steps}), weights) << steps;
+  }
   EXPECT_NE(weights_of(1, plain + Arguments{"--seed", "1"}), weights);
 }
 
@@ -255,6 +263,7 @@ TEST_F(CudaTrainProgram, TheSameBitsHoweverRanksAddUp) {
   }
   EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", "3", "--cuda-graph", "off"}), weights);
   EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", "3"}, {"CONVNET_STANDIN_ORDER=backward"}), weights);
+  EXPECT_EQ(weights_of(2, plain + Arguments{"--buckets", "3", "--steps-per-launch", "3"}), weights);
   EXPECT_EQ(weights_of(2, plain + Arguments{"--comm", "mpi"}),
             weights);  // a sum of two is the same either way
   EXPECT_EQ(weights_of(2, plain + Arguments{"--comm", "mpi", "--buckets", "3"}), weights);

@@ -15,6 +15,7 @@
 #   deterministic  the same run twice, bit for bit; and launched as CUDA graphs and one by one, bit for bit
 #   onecycle       the recipe onecycle
 #   speed          time of a step: batches x graph x kernels x precision, and autotuned
+#   launches       time of a step: batches x fp32, tf32 x graph off, or 1, 8 and 32 steps a launch; share of the roofline
 #   pytorch        PyTorch's time of a step on the same GPU, where python3 has it
 #   ranks          two ranks on one GPU: refused, unless meant; then the CPU's losses
 #   sanitizer      compute-sanitizer: memcheck, racecheck, synccheck
@@ -43,7 +44,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 script=$root/tests/cuda/device_check.sh
-readonly all_stages="facts build tests golden seed deterministic onecycle speed pytorch ranks sanitizer profile kernels"
+readonly all_stages="facts build tests golden seed deterministic onecycle speed launches pytorch ranks sanitizer profile kernels"
 readonly skipped=77 unavailable=69
 
 # Seconds that a stage may take.
@@ -55,7 +56,7 @@ limit_of() {
     golden | profile | kernels) echo 60 ;;
     seed | onecycle) echo 40 ;;
     deterministic | ranks) echo 50 ;;
-    speed | pytorch) echo 120 ;;
+    speed | pytorch | launches) echo 120 ;;
     *) return 1 ;;
   esac
 }

@@ -113,6 +113,7 @@ FAKE
 fake python3 <<'FAKE'
 if [ -n "${FAKE_NO_TORCH:-}" ]; then exit 1; fi
 case "$*" in
+  *roofline.py*) echo 50.00 ;;
   *pytorch_speed.py*) echo '{"mode":"graph","ms_per_step":0.2}' ;;
   *__version__*) echo 2.11 ;;
 esac
@@ -164,7 +165,7 @@ statuses='" ".join(n + ":" + v["status"] for n, v in s.items())'
 # All goes well.
 start good
 expect_status 0
-expect '" ".join(s)' "facts build tests golden seed deterministic onecycle speed pytorch ranks sanitizer profile kernels"
+expect '" ".join(s)' "facts build tests golden seed deterministic onecycle speed launches pytorch ranks sanitizer profile kernels"
 expect '{v["status"] for v in s.values()}' "{'passed'}"
 expect 's["facts"]["facts"]["gpu"]' "Imaginary GPU"
 expect 's["build"]["facts"]["architecture"]' "90-real"
@@ -174,6 +175,9 @@ expect '[(i["test_correct"], i["pytorch"]) for i in s["seed"]["items"]]' "[(7230
 expect '[i["run"] for i in s["deterministic"]["items"]]' "['once', 'again', 'graph', 'eager']"
 expect 's["onecycle"]["items"][2]["test_correct"]' 9931
 expect 'len(s["speed"]["items"]), s["speed"]["items"][0]["ms_per_step"], s["speed"]["items"][-1]["ms_per_step"]' "(30, 0.5, 2.5)"
+expect 'len(s["launches"]["items"]), [i["ms_per_step"] for i in s["launches"]["items"]][0::8]' "(16, [0.5, 2.5])"
+expect '[i["options"].split("launch ")[-1][:2] for i in s["launches"]["items"]][1:4]' "['1 ', '8 ', '32']"
+expect '[(i["roofline_ms"], i["roofline_share"]) for i in s["launches"]["items"]][0]' "(0.05, 0.1)"
 expect 's["pytorch"]["items"][0]["ms_per_step"]' 0.2
 expect 's["ranks"]["facts"]["refused_with"], s["ranks"]["facts"]["steps"]' "(69, 50)"
 expect '[i["errors"] for i in s["sanitizer"]["items"]]' "[0, 0, 0]"
@@ -188,7 +192,7 @@ export FAKE_CTEST=1 FAKE_GRAPH_SUM=bb22 FAKE_FAIL='--kernels cudnn' FAKE_ERRORS=
 start bad
 unset FAKE_CTEST FAKE_GRAPH_SUM FAKE_FAIL FAKE_ERRORS FAKE_OLD FAKE_NO_TORCH FAKE_LOSS FAKE_CARELESS
 expect_status 1
-expect "$statuses" "facts:passed build:passed tests:failed golden:passed seed:passed deterministic:failed onecycle:passed speed:failed pytorch:skipped ranks:failed sanitizer:failed profile:passed kernels:passed"
+expect "$statuses" "facts:passed build:passed tests:failed golden:passed seed:passed deterministic:failed onecycle:passed speed:failed launches:passed pytorch:skipped ranks:failed sanitizer:failed profile:passed kernels:passed"
 expect '[i["failed"] for i in s["tests"]["items"]]' "['Replica.Learns']"
 expect 's["deterministic"]["failures"]' "['graph: other weights than before']"
 expect 'sum("error" in i for i in s["speed"]["items"]), sum("ms_per_step" in i for i in s["speed"]["items"])' "(12, 18)"

@@ -58,8 +58,8 @@ void require_object(const char* kind, const void* object, const char* call);
 // How often each entry point was called, by name.
 const std::map<std::string, long>& calls();
 
-// How often each piece of work was queued, by name: kernels, copies, and what the libraries' entry points do. A
-// captured piece counts whenever its graph is launched.
+// How often each piece of work was queued, by name: kernels, copies, and what the libraries' entry points do.
+// A captured piece counts whenever its graph is launched.
 const std::map<std::string, long>& work();
 
 // Makes the nth call (1: the next) of an entry point fail, once. Also by the environment variable

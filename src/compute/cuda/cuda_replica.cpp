@@ -357,9 +357,8 @@ EvalResult CudaReplica<T>::evaluate(std::span<const std::int32_t> rows) {
 template <class T>
 ModelState CudaReplica<T>::read_state() {
   queue_due();
-  ModelState state = state_.read(layout_, [this](const float* values, std::size_t count) {
-    return download(values, count);
-  });
+  ModelState state = state_.read(
+      layout_, [this](const float* values, std::size_t count) { return download(values, count); });
   state.steps = download(score_.data(), 1).front().steps;
   return state;
 }

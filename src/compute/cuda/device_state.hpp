@@ -30,9 +30,10 @@ class DeviceState {
   // `download(values, count)` copies device memory into a vector.
   template <class Download>
   ModelState read(const DeviceLayout& layout, const Download& download) const {
-    ModelState state{.parameters = layout.collect_parameters(download(parameters_.data(), parameters_.size())),
-                     .buffers = layout.collect_buffers(download(buffers_.data(), buffers_.size())),
-                     .moments = {}};
+    ModelState state{
+        .parameters = layout.collect_parameters(download(parameters_.data(), parameters_.size())),
+        .buffers = layout.collect_buffers(download(buffers_.data(), buffers_.size())),
+        .moments = {}};
     for (std::size_t i = 0; i < moment_count_; ++i) {
       state.moments.push_back(
           layout.collect_parameters(download(moments_.at(i).data(), moments_.at(i).size())));

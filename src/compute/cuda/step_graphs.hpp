@@ -19,8 +19,8 @@ struct StepKind {
   friend auto operator<=>(const StepKind&, const StepKind&) = default;
 };
 
-// Captured CUDA graphs of whole steps, one or several. The first launch of each kind is queued as it is, so that
-// libraries can make what they need; the second is captured; from then on it is one launch of a graph.
+// Captured CUDA graphs of whole steps, one or several. The first launch of each kind is queued as it is, so
+// that libraries can make what they need; the second is captured; from then on it is one launch of a graph.
 class StepGraphs {
  public:
   // Runs a step that `queue` queues on `stream` and on streams that fork from it and join it again.

@@ -8,8 +8,8 @@
 
 namespace convnet::cuda {
 
-// Keeps the host a few launches ahead of the device at most: a launch that finds the device's queue full would
-// block where no deadline for other ranks is looked at.
+// Keeps the host a few launches ahead of the device at most: a launch that finds the device's queue full
+// would block where no deadline for other ranks is looked at.
 class StepPace {
  public:
   static constexpr std::size_t kStride = 4;  // launches without any waiting between two with it

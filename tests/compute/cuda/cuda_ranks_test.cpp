@@ -30,6 +30,22 @@ TEST_F(CudaRanks, GiveTheSameBitsWithAndWithoutAGraph) {
   }
 }
 
+TEST_F(CudaRanks, GiveTheSameBitsHoweverManyStepsALaunchHas) {
+  for (Communicator* batch_norm :
+       {static_cast<Communicator*>(nullptr), static_cast<Communicator*>(&world_)}) {
+    for (const std::size_t uneven : {std::size_t{0}, std::size_t{1}}) {
+      const Training training{.epochs = 6, .uneven = uneven, .asks_after = 5};
+      const TrainingResult one_by_one = train({.deterministic = true}, training, world_, batch_norm);
+      for (const int steps : {2, 3, 16}) {
+        const TrainingResult together =
+            train({.deterministic = true, .steps_per_launch = steps}, training, world_, batch_norm);
+        EXPECT_EQ(together.state, one_by_one.state) << steps;
+        EXPECT_EQ(together.losses, one_by_one.losses) << steps;
+      }
+    }
+  }
+}
+
 // The last batch has one sample fewer on rank 0: none of its steps may be captured on some ranks alone.
 TEST_F(CudaRanks, GiveTheSameBitsWithAGraphWhereRanksHaveDifferentNumbersOfSamples) {
   for (const std::size_t rows : {std::size_t{17}, std::size_t{15}}) {

@@ -115,6 +115,37 @@ TEST_F(CudaReplica, GivesWithAGraphTheBitsOfStepsThatAreQueuedPieceByPiece) {
   }
 }
 
+// Four steps an epoch, the last of them short: it ends a launch's steps, and so does whoever asks for a loss.
+TEST_F(CudaReplica, GivesTheSameBitsHoweverManyStepsALaunchHas) {
+  for (const UpdateRule& rule : rules()) {
+    for (const int asks_after : {0, 5}) {
+      const Training training{.rule = rule, .epochs = 7, .asks_after = asks_after};
+      const TrainingResult expected = train({.deterministic = true}, training, alone_);
+      for (const int steps : {2, 3, 7, kMostStepsPerLaunch}) {
+        SCOPED_TRACE(steps);
+        const TrainingResult found =
+            train({.deterministic = true, .steps_per_launch = steps}, training, alone_);
+        EXPECT_EQ(found.state, expected.state);
+        EXPECT_EQ(found.losses, expected.losses);
+        EXPECT_EQ(found.last.loss_sum, expected.last.loss_sum);
+        EXPECT_EQ(found.state.steps, 28);
+      }
+    }
+  }
+}
+
+TEST_F(CudaReplica, GivesTheSameBitsForSeveralStepsALaunchOfRowsThatWereNotAnnounced) {
+  const CudaOptions options{.deterministic = true, .steps_per_launch = 3};
+  EXPECT_EQ(train(options, {}, alone_).state, train(options, {.announces_rows = false}, alone_).state);
+}
+
+TEST_F(CudaReplica, StopsAtAStepThatIsNotFiniteAlsoInTheMiddleOfALaunch) {
+  const Training training{.rule = {.learning_rate = 1e30}, .epochs = 6};
+  const TrainingResult result = train({.deterministic = true, .steps_per_launch = 3}, training, alone_);
+  EXPECT_FALSE(result.last.finite);
+  EXPECT_EQ(result.state.steps, train(kQueued, training, alone_).state.steps);
+}
+
 TEST_F(CudaReplica, GivesTheSameBitsWhetherOrNotSomebodyAsksBetweenTheHalvesOfAStep) {
   const CudaOptions options{.deterministic = true};
   EXPECT_EQ(train(options, {}, alone_).state, train(options, {.asks_each_step = true}, alone_).state);

@@ -1,4 +1,5 @@
-// What a step of training asks of CUDA and its libraries once it has warmed up: counted by the stand-in, call by call.
+// What a step of training asks of CUDA and its libraries once it has warmed up: counted by the stand-in, call
+// by call.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -43,9 +44,45 @@ Counts operator+(Counts a, const Counts& b) {
   return a;
 }
 
+// The work of a step of two blocks, by name, as src/compute/cuda queues it; T is the type of activations.
+
+Counts common_work(const std::string& t) {
+  return {{"set_record_kernel", 1},
+          {"gather_kernel<" + t + ">", 1},
+          {"cudnnConvolutionForward", 2},
+          {"fill_rows_kernel", 1},
+          {"cublasGemmEx", 3},  // forward, and the gradients of weights and input
+          {"softmax_cross_entropy_kernel<" + t + ">", 1},
+          {"sum_columns_kernel<" + t + ">", 1},
+          {"cudnnConvolutionBackwardFilter", 2},
+          {"cudnnConvolutionBackwardData", 1},  // nobody wants the images' gradient
+          {"check_finite_kernel", 1}};
+}
+
+Counts fused_work(const std::string& t) {
+  return {{"channel_sums_kernel<" + t + ">", 2},
+          {"set_statistics_kernel", 2},
+          {"normalise_relu_pool_kernel<" + t + ">", 2},
+          {"gradient_sums_kernel<" + t + ">", 2},
+          {"set_norm_gradients_kernel", 2},
+          {"set_input_terms_kernel", 2},
+          {"replace_by_gradient_kernel<" + t + ">", 2}};
+}
+
+const Counts kCudnnWork{{"cudnnAddTensor", 2},          {"cudnnBatchNormalizationForwardTraining", 2},
+                        {"cudnnActivationForward", 2},  {"cudnnPoolingForward", 2},
+                        {"cudnnSoftmaxForward", 1},     {"cudnnPoolingBackward", 2},
+                        {"cudnnActivationBackward", 2}, {"cudnnBatchNormalizationBackward", 2}};
+
+// Weights to bfloat16 at once; the gradients of each convolution's weights back.
+const Counts kCasts{{"convert_kernel<float, __nv_bfloat16>", 1}, {"convert_kernel<__nv_bfloat16, float>", 2}};
+
+const Counts kSgd{{"sgd_kernel", 1}};
+
 // How a rank waits for others: it looks whether the event has come, and whether NCCL has failed.
-long remove_questions(Counts& calls) {
-  return static_cast<long>(calls.erase("cudaEventQuery") + calls.erase("ncclCommGetAsyncError"));
+void remove_questions(Counts& calls) {
+  calls.erase("cudaEventQuery");
+  calls.erase("ncclCommGetAsyncError");
 }
 
 struct Mode {
@@ -61,9 +98,8 @@ class SteadyRun {
       : rule_(mode.rule),
         world_(world),
         replica_(cuda_backend("any", mode.options)
-                     .make_replica({.network = network_,
-                                    .max_batch = kBatch,
-                                    .skip_nonfinite = mode.skip_nonfinite})),
+                     .make_replica(
+                         {.network = network_, .max_batch = kBatch, .skip_nonfinite = mode.skip_nonfinite})),
         dataset_(synthetic_dataset(network_, std::int64_t{4} * kBatch * world.size(), 3, 1)),
         rows_(kBatch * std::size_t{4}) {
     std::iota(rows_.begin(), rows_.end(), static_cast<std::int32_t>(rows_.size()) * world.rank());
@@ -153,12 +189,40 @@ TEST_F(StepLaunches, AreOneOfAGraphForAsManyStepsAsAskedFor) {
     SteadyRun run({.options = {.steps_per_launch = steps}}, world_);
     Counts calls = run.calls_of_steps();
     remove_questions(calls);
-    const long launches = kSteps / steps;
-    Counts expected = times({{"cudaGraphLaunch", 1}, {"cudaLaunchKernel", 1}}, launches);
     calls.erase("cudaEventRecord");  // how many turns of the pace fall into these depends on the warm-up
     calls.erase("cudaEventSynchronize");
-    EXPECT_EQ(calls, expected) << steps;
+    EXPECT_EQ(calls, times({{"cudaGraphLaunch", 1}, {"cudaLaunchKernel", 1}}, kSteps / steps)) << steps;
   }
+}
+
+TEST_F(StepLaunches, QueueTheSameWorkWithAndWithoutAGraph) {
+  expect_work({}, common_work("float") + fused_work("float") + kSgd);
+  expect_work({.options = {.precision = Precision::kTf32}},
+              common_work("float") + fused_work("float") + kSgd);
+  expect_work({.options = {.kernels = Kernels::kCudnn}}, common_work("float") + kCudnnWork + kSgd);
+  expect_work({.options = {.precision = Precision::kBf16}},
+              common_work("__nv_bfloat16") + fused_work("__nv_bfloat16") + kCasts + kSgd);
+  expect_work({.options = {.precision = Precision::kBf16, .kernels = Kernels::kCudnn}},
+              common_work("__nv_bfloat16") + kCudnnWork + kCasts + kSgd);
+}
+
+TEST_F(StepLaunches, QueueTheWorkOfTheOptimizerAndOfStepsThatMayBeSkipped) {
+  const Counts adamw{{"adamw_kernel", 1}};
+  expect_work({.rule = {.optimizer = Optimizer::kAdamW}}, common_work("float") + fused_work("float") + adamw);
+  expect_work({.skip_nonfinite = true},
+              common_work("float") + fused_work("float") + kSgd +
+                  Counts{{"begin_skippable_kernel", 1}, {"end_skippable_kernel", 1}});
+}
+
+TEST_F(StepLaunches, TellAllStepsOfALaunchWhatTheyNeedByOneKernel) {
+  const Counts before = common_work("float") + fused_work("float") + kSgd;
+  Counts expected = times(before, kSteps);
+  if (!is_alone()) {
+    expected["ncclAllReduce"] = kSteps;
+  }
+  expected.erase("set_record_kernel");
+  expected["set_records_kernel"] = kSteps / 8;
+  EXPECT_EQ(SteadyRun({.options = {.steps_per_launch = 8}}, world_).work_of_steps(), expected);
 }
 
 // Queued piece by piece: the calls that queue, and those of the pace.
@@ -166,7 +230,7 @@ TEST_F(StepLaunches, NeitherWaitNorAllocateWithoutAGraphEither) {
   SteadyRun run({.options = {.graph = CudaGraph::kOff}}, world_);
   Counts calls = run.calls_of_steps();
   remove_questions(calls);
-  Counts of_step{{"cudaLaunchKernel", 19},
+  Counts of_step{{"cudaLaunchKernel", 21},
                  {"cudnnConvolutionForward", 2},
                  {"cudnnConvolutionBackwardFilter", 2},
                  {"cudnnConvolutionBackwardData", 1},
@@ -177,7 +241,7 @@ TEST_F(StepLaunches, NeitherWaitNorAllocateWithoutAGraphEither) {
   EXPECT_EQ(calls, times(of_step, kSteps) + pace(kSteps));
 }
 
-TEST_F(StepLaunches, WaitInOneStepOfFourAndOnlyForAStepThatIsLongDone) {
+TEST_F(StepLaunches, WaitForTheDeviceInOneStepOfFourAlone) {
   for (const CudaGraph graph : {CudaGraph::kOff, CudaGraph::kOn}) {
     SteadyRun run({.options = {.graph = graph}}, world_);
     std::vector<int> waits;
@@ -185,7 +249,7 @@ TEST_F(StepLaunches, WaitInOneStepOfFourAndOnlyForAStepThatIsLongDone) {
       const Counts before = standin::calls();
       run.step();
       Counts calls = difference(standin::calls(), before);
-      if (remove_questions(calls) + calls["cudaEventSynchronize"] > 0) {
+      if (calls["cudaEventQuery"] + calls["cudaEventSynchronize"] > 0) {
         waits.push_back(i);
       }
     }

@@ -25,11 +25,13 @@ struct Training {
   std::size_t uneven = 0;  // so many fewer on rank 0
   bool announces_rows = true;
   bool asks_each_step = false;  // for its result, before the update
+  int asks_after = 0;           // so many steps for the result of the last, each time; 0: at the end alone
 };
 
 struct TrainingResult {
   ModelState state;
   StepResult last;
+  std::vector<double> losses;  // as asked for
 };
 
 // Trains `replica`, made for training.batch rows, on this rank's part of a synthetic data set.
@@ -41,6 +43,8 @@ inline TrainingResult train(Replica& replica, const Training& training, Communic
   std::vector<std::int32_t> rows(training.rows - (world.rank() == 0 ? training.uneven : 0));
   std::iota(rows.begin(), rows.end(), static_cast<std::int32_t>(training.rows) * world.rank());
   UpdateRule rule = training.rule;
+  std::vector<double> losses;
+  int steps = 0;
   for (int epoch = 0; epoch < training.epochs; ++epoch) {
     if (training.announces_rows) {
       replica.announce_rows(rows);
@@ -56,10 +60,14 @@ inline TrainingResult train(Replica& replica, const Training& training, Communic
       }
       replica.update(rule);
       ++rule.step;
+      rule.learning_rate *= 0.99;
+      if (training.asks_after > 0 && ++steps % training.asks_after == 0) {
+        losses.push_back(replica.result().loss_sum);
+      }
     }
   }
   const StepResult last = replica.result();
-  return {replica.read_state(), last};
+  return {replica.read_state(), last, losses};
 }
 
 inline TrainingResult train(const CudaOptions& options, const Training& training, Communicator& world,

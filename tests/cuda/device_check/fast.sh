@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154 # device_check.sh, which reads this file, sets its variables
 # Stages of device_check.sh: is it fast?
 
-# measure BATCH OPTION...: an item with the time of a step, from the last epoch of a short run.
+# measure BATCH OPTION...: an item with the time of a step, from the last epoch of a short run; where $estimate has
+# the roofline's microseconds, with their share of it too.
 measure() {
   local batch=$1 rate milliseconds status=0 epochs=2
   shift
@@ -14,7 +15,12 @@ measure() {
     return
   fi
   milliseconds=$(awk -v batch="$batch" -v rate="$rate" 'BEGIN { printf "%.5f", 1000 * batch / rate }')
-  item batch "$batch" options "$*" images_per_s "$rate" ms_per_step "$milliseconds"
+  local share=() # of the time that it takes
+  if [ -n "${estimate:-}" ]; then
+    share=(roofline_ms "$(awk -v us="$estimate" 'BEGIN { printf "%.5f", us / 1000 }')"
+      roofline_share "$(awk -v us="$estimate" -v ms="$milliseconds" 'BEGIN { printf "%.3f", us / 1000 / ms }')")
+  fi
+  item batch "$batch" options "$*" images_per_s "$rate" ms_per_step "$milliseconds" "${share[@]}"
 }
 
 stage_speed() {
@@ -27,6 +33,21 @@ stage_speed() {
         done
       done
       measure "$batch" --precision $precision --kernels fused --cuda-graph on --autotune
+    done
+  done
+}
+
+# How much a step takes beside what roofline.py estimates for this network on an H200. A line goes to the screen at
+# each epoch's end alone, so that no launch is cut short before.
+stage_launches() {
+  local batch precision steps estimate
+  for batch in $CHECK_BATCHES; do
+    for precision in fp32 tf32; do
+      estimate=$(python "$root/tests/benchmark/roofline.py" --microseconds "$batch" $precision || true)
+      measure "$batch" --precision $precision --cuda-graph off --log-every 1000000
+      for steps in 1 8 32; do
+        measure "$batch" --precision $precision --cuda-graph on --steps-per-launch $steps --log-every 1000000
+      done
     done
   done
 }
