@@ -10,6 +10,7 @@
 #include "compute/cuda/device_communicator.hpp"
 #include "compute/cuda/device_network.hpp"
 #include "compute/cuda/device_state.hpp"
+#include "compute/cuda/flat_kernels.hpp"
 #include "compute/cuda/gather.hpp"
 #include "compute/cuda/gradient_buckets.hpp"
 #include "compute/cuda/loaded_split.hpp"
@@ -65,7 +66,6 @@ class CudaReplica final : public Replica {
   void queue_step(int batch, bool with_sum, const StepRecord* record);
   void queue_sum(std::size_t layer);
   void finish_sums();
-  void queue_update(const StepKind& kind, const StepRecord* record);
 
   void wait(cudaEvent_t event);
   void wait();
@@ -79,9 +79,8 @@ class CudaReplica final : public Replica {
   DeviceLayout layout_;
   std::vector<GradientBucket> buckets_;
   DeviceState state_;
-  DeviceArray<float> buffers_before_;  // the step, where it may be skipped; else empty
-  NcclArray<float> gradients_;         // of all parameters, then the tail
-  DeviceArray<StepRecord> records_;    // of the steps of a launch; all else takes the first
+  NcclArray<float> gradients_;       // of all parameters, then the tail
+  DeviceArray<StepRecord> records_;  // of the steps of a launch; all else takes the first
   DeviceArray<Score> score_;
   PinnedArray<std::byte> staging_;  // for what is downloaded: at most all parameters, or the score
   DeviceNetwork<T> device_network_;
@@ -107,8 +106,7 @@ CudaReplica<T>::CudaReplica(const ReplicaOptions& options)
       context_(options.cuda),
       layout_(StateLayout(options.network)),
       buckets_(gradient_buckets(network_, layout_, options.cuda.buckets, kTail)),
-      state_(layout_),
-      buffers_before_(options.skip_nonfinite ? layout_.buffer_size() : 0),
+      state_(layout_, options.skip_nonfinite),
       gradients_(layout_.parameter_size() + kTail),
       records_(static_cast<std::size_t>(options.cuda.steps_per_launch)),
       score_(1),
@@ -210,9 +208,7 @@ void CudaReplica<T>::take_batch(const LoadedSplit& split, int batch, const StepR
 template <class T>
 void CudaReplica<T>::queue_step(int batch, bool with_sum, const StepRecord* record) {
   DeviceCommunicator* const batch_norm = batch_norm_world_ != nullptr ? communicator_.get() : nullptr;
-  if (buffers_before_.size() > 0) {
-    begin_skippable(stream(), state_.buffers(), state_.buffer_count(), buffers_before_.data(), score_.data());
-  }
+  state_.begin_step(stream(), score_.data());
   if (batch > 0) {
     take_batch(*train_, batch, record);
   } else {
@@ -277,7 +273,7 @@ void CudaReplica<T>::update_by_itself(const StepKind& kind) {
     set_record(stream(), records_.data(), due_.record);
   }
   queue_due();
-  queue_update(kind, records_.data());
+  state_.update(stream(), kind, gradients_.data(), records_.data(), score_.data());
   keep_pace();
 }
 
@@ -297,7 +293,7 @@ void CudaReplica<T>::launch(std::span<const StepRecord> steps) {
   graphs_.run(stream(), kind, [&] {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       queue_step(kind.batch, true, records_.data() + i);
-      queue_update(kind, records_.data() + i);
+      state_.update(stream(), kind, gradients_.data(), records_.data() + i, score_.data());
     }
   });
   keep_pace();
@@ -308,19 +304,6 @@ void CudaReplica<T>::keep_pace() {
   if (const cudaEvent_t done = pace_.next()) {
     wait(done);
     check(cudaEventRecord(done, stream()), "cudaEventRecord");
-  }
-}
-
-template <class T>
-void CudaReplica<T>::queue_update(const StepKind& kind, const StepRecord* record) {
-  const UpdateArrays arrays = state_.update_arrays(gradients_.data(), kind.moments);
-  if (kind.is_adamw) {
-    apply_adamw(stream(), arrays, record, score_.data());
-  } else {
-    apply_sgd(stream(), arrays, kind.nesterov, record, score_.data());
-  }
-  if (buffers_before_.size() > 0) {
-    end_skippable(stream(), buffers_before_.data(), state_.buffer_count(), state_.buffers(), score_.data());
   }
 }
 

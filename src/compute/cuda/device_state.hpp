@@ -5,6 +5,7 @@
 
 #include "compute/cuda/device_layout.hpp"
 #include "compute/cuda/flat_kernels.hpp"
+#include "compute/cuda/step_graphs.hpp"
 #include "compute/cuda/transfer.hpp"
 #include "convnet/model_state.hpp"
 
@@ -14,18 +15,20 @@ namespace convnet::cuda {
 // counts.
 class DeviceState {
  public:
-  explicit DeviceState(const DeviceLayout& layout);
+  // `may_skip`: a step that is not finite changes nothing, not even the buffers.
+  DeviceState(const DeviceLayout& layout, bool may_skip);
 
   float* parameters() const { return parameters_.data(); }
   std::size_t parameter_bytes() const { return parameters_.bytes(); }
   float* buffers() const { return buffers_.data(); }
-  std::int64_t buffer_count() const { return static_cast<std::int64_t>(buffers_.size()); }
 
   // From now on so many moments count. Those that were not there before start at 0.
   void keep_moments(cudaStream_t stream, std::size_t count);
 
-  // What an update of so many moments works on.
-  UpdateArrays update_arrays(const float* gradients, int moments) const;
+  // Comes before all that a step changes, and the update after it.
+  void begin_step(cudaStream_t stream, Score* score);
+  void update(cudaStream_t stream, const StepKind& kind, const float* gradients, const StepRecord* record,
+              Score* score);
 
   // `download(values, count)` copies device memory into a vector.
   template <class Download>
@@ -46,6 +49,7 @@ class DeviceState {
  private:
   DeviceArray<float> parameters_;
   DeviceArray<float> buffers_;
+  DeviceArray<float> buffers_before_;  // the step, where it may be skipped; else empty
   std::array<DeviceArray<float>, 2> moments_;
   std::size_t moment_count_ = 0;
 };
