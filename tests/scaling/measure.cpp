@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,17 @@ double milliseconds(const Action& action) {
   return 1e3 * stopwatch.seconds();
 }
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
-// Medians in milliseconds over the steps. The gather is part of forward_backward and is timed by itself, on
-// the same rows; the communication includes the wait for the slowest rank.
+// Means in milliseconds over the steps, which add up. The gather is part of forward_backward and is timed by
+// itself, on the same rows; the communication includes the wait for the slowest rank.
 nlohmann::ordered_json time_step(const Dataset& dataset, const Network& network, int steps,
                                  MpiCommunicator& world) {
   const Sampler sampler({.sample_count = dataset.info.train_count,
@@ -66,14 +71,14 @@ nlohmann::ordered_json time_step(const Dataset& dataset, const Network& network,
       data.push_back(gather);
     }
   }
-  const double gather = median(data);
-  const double compute = median(passes) - gather;
-  const double all = median(whole);
+  const double gather = mean(data);
+  const double compute = mean(passes) - gather;
+  const double all = mean(whole);
   return {{"step_ms", all},
           {"compute_ms", compute},
-          {"communication_ms", median(communication)},
+          {"communication_ms", mean(communication)},
           {"data_ms", gather},
-          {"rest_ms", all - compute - median(communication) - gather}};
+          {"rest_ms", all - compute - mean(communication) - gather}};
 }
 
 // [bytes, seconds] of an all-reduce: the median over groups, of the slowest rank.

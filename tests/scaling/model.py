@@ -39,6 +39,6 @@ def best(p, n, link):
 
 
 def two_level(p, n, network):
-    """First within nodes of `node` ranks, then between the nodes, one rank of each."""
+    """Within nodes of `node` ranks, then each rank with its like in all other nodes, over a port of its own."""
     inside = min(p, network["node"])
     return best(inside, n, network["inside"]) + best(ceil(p / inside), n, network["between"])
