@@ -266,11 +266,13 @@ void CudaReplica<T>::update(const UpdateRule& rule) {
   if (due_.step && due_.sum && is_captured()) {
     const Due due = std::exchange(due_, {});
     set_record(stream(), record_.data(), record);
-    graphs_.run(stream(), {due.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov},
-                [&] {
-                  queue_step(due.batch, true);
-                  queue_update(rule);
-                });
+    graphs_.run(
+        stream(),
+        {due.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov, rule.clip_norm > 0.0},
+        [&] {
+          queue_step(due.batch, true);
+          queue_update(rule);
+        });
   } else {
     queue_due();
     set_record(stream(), record_.data(), record);
@@ -286,6 +288,9 @@ void CudaReplica<T>::queue_update(const UpdateRule& rule) {
   const UpdateArrays arrays{static_cast<std::int64_t>(layout_.parameter_size()), gradients_.data(),
                             parameters_.data(), rule.moments() > 0 ? moments_[0].data() : nullptr,
                             rule.moments() > 1 ? moments_[1].data() : nullptr};
+  if (rule.clip_norm > 0.0) {
+    clip_gradients(stream(), arrays.gradients, arrays.count, record_.data(), score_.data());
+  }
   if (rule.optimizer == Optimizer::kAdamW) {
     apply_adamw(stream(), arrays, record_.data(), score_.data());
   } else {
