@@ -72,8 +72,9 @@ void add_run_options(CLI::App& parser, TrainOptions& options) {
       .add_option(
           "--recipe", options.recipe,
           "A named set of defaults, which other flags override: seed, the PyTorch tutorial's run; onecycle, "
-          "SGD with Nesterov momentum up and down one cycle")
-      ->type_name("seed|onecycle")
+          "SGD with Nesterov momentum up and down one cycle; large, the same at a greater rate, with clipped "
+          "gradients and synchronised batch norm, for large batches")
+      ->type_name("seed|onecycle|large")
       ->group(group);
   parser.add_option("--config", "Options from a file, a line each: batch = 200. Flags override it")
       ->type_name("FILE.toml")
@@ -113,6 +114,10 @@ void add_optimizer_options(CLI::App& parser, TrainOptions& options) {
   parser.add_option("--weight-decay", options.weight_decay, "SGD: added to the gradient; AdamW: decoupled")
       ->check(rate())
       ->type_name("RATE")
+      ->group(group);
+  parser.add_option("--clip-norm", options.clip_norm, "Greatest norm of the gradient; 0: any")
+      ->check(rate())
+      ->type_name("NORM")
       ->group(group);
   add_choice(parser, "--schedule", options.schedule, kScheduleNames,
              "Of the learning rate: constant; step, a tenth after each third of the run; cosine, down to 0; "

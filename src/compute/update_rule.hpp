@@ -7,7 +7,8 @@ namespace convnet {
 enum class Optimizer { kSgd, kAdamW };
 
 // One update of all parameters p from the gradient g, as torch.optim computes it (its documentation's
-// formulas):
+// formulas). With clip_norm above 0, g is first multiplied by min(1, clip_norm / (|g| + 1e-6)), |g| being its
+// Euclidean norm over all parameters, as torch.nn.utils.clip_grad_norm_ does:
 //   SGD:    g += weight_decay p; v = momentum v + g (at the first step v = g); with Nesterov g += momentum v,
 //   else
 //           g = v; p -= learning_rate g.
@@ -19,6 +20,7 @@ struct UpdateRule {
   double momentum = 0.0;        // [0, 1); 0: no momentum is kept
   bool nesterov = false;
   double weight_decay = 0.0;  // >= 0
+  double clip_norm = 0.0;     // >= 0; 0: the gradient is taken as it is
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;

@@ -17,9 +17,10 @@ namespace convnet {
 namespace {
 
 // What a run is: an option of these that differs makes another one of it.
-constexpr std::array kOfTheRun{"recipe",       "epochs",   "max-steps", "batch",    "seed",     "reshuffle",
-                               "sharding",     "tail",     "optimizer", "lr",       "momentum", "nesterov",
-                               "weight-decay", "schedule", "warmup",    "lr-scale", "bn",       "bn-buffers"};
+constexpr std::array kOfTheRun{"recipe",    "epochs",   "max-steps",    "batch",     "seed",
+                               "reshuffle", "sharding", "tail",         "optimizer", "lr",
+                               "momentum",  "nesterov", "weight-decay", "clip-norm", "schedule",
+                               "warmup",    "lr-scale", "bn",           "bn-buffers"};
 // What it goes on with unless told otherwise.
 constexpr std::array kHabits{"data", "on-nonfinite", "checkpoint-every", "keep"};
 

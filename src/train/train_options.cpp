@@ -12,7 +12,7 @@ namespace convnet {
 TrainOptions recipe_options(const std::string& name) {
   TrainOptions options;
   options.recipe = name;
-  if (name == "onecycle") {
+  if (name == "onecycle" || name == "large") {
     options.epochs = 3;
     options.reshuffle = true;
     options.learning_rate = 0.05;
@@ -21,9 +21,14 @@ TrainOptions recipe_options(const std::string& name) {
     options.weight_decay = 5e-4;
     options.schedule = ScheduleKind::kOneCycle;
     options.warmup = 0.2;
+    if (name == "large") {
+      options.learning_rate = 0.5;
+      options.clip_norm = 0.5;
+      options.batch_norm = BatchNorm::kSync;
+    }
   } else if (name != "seed") {
     throw Error(ExitCode::kUsage,
-                "--recipe " + name + ": there is no such recipe; expected seed or onecycle");
+                "--recipe " + name + ": there is no such recipe; expected seed, onecycle or large");
   }
   return options;
 }
@@ -89,6 +94,7 @@ nlohmann::ordered_json to_json(const TrainOptions& options) {
           {"momentum", options.momentum},
           {"nesterov", options.nesterov},
           {"weight-decay", options.weight_decay},
+          {"clip-norm", options.clip_norm},
           {"schedule", name_of(options.schedule, kScheduleNames)},
           {"warmup", options.warmup},
           {"lr-scale", name_of(options.learning_rate_scale, kLearningRateScaleNames)},
@@ -128,7 +134,8 @@ UpdateRule update_rule(const TrainOptions& options) {
   return {.optimizer = options.optimizer,
           .momentum = options.momentum,
           .nesterov = options.nesterov,
-          .weight_decay = options.weight_decay};
+          .weight_decay = options.weight_decay,
+          .clip_norm = options.clip_norm};
 }
 
 double peak_learning_rate(const TrainOptions& options, int world_size) {

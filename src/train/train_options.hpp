@@ -35,6 +35,7 @@ struct TrainOptions {
   double momentum = 0.0;
   bool nesterov = false;
   double weight_decay = 0.0;
+  double clip_norm = 0.0;  // greatest norm of the gradient; 0: any
   ScheduleKind schedule = ScheduleKind::kConstant;
   double warmup = 0.0;  // share of all steps
   LearningRateScale learning_rate_scale = LearningRateScale::kNone;
@@ -60,7 +61,8 @@ struct TrainOptions {
   int log_every = 100;
 };
 
-// The defaults that a recipe stands for: "seed" or "onecycle". Throws Error (kUsage) for any other name.
+// The defaults that a recipe stands for: "seed", "onecycle" or "large". Throws Error (kUsage) for any other
+// name.
 TrainOptions recipe_options(const std::string& name);
 
 // Throws Error (kUsage) unless the options make sense together.

@@ -18,6 +18,10 @@ std::vector<UpdateRule> rules() {
           {.learning_rate = 0.1, .momentum = 0.9},
           {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.05},
           {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.05},
+          {.learning_rate = 0.1, .weight_decay = 0.05, .clip_norm = 0.5},
+          {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.05, .clip_norm = 0.5},
+          {.learning_rate = 0.1, .momentum = 0.9, .clip_norm = 1000.0},
+          {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01, .clip_norm = 0.5},
           {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01},
           {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01, .weight_decay = 0.05}};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -210,10 +211,16 @@ Loss softmax_cross_entropy(const Doubles& logits, std::span<const std::int32_t> 
   return result;
 }
 
-void apply_update(const UpdateRule& rule, const Doubles& gradients, Doubles& parameters,
+void apply_update(const UpdateRule& rule, const Doubles& unclipped, Doubles& parameters,
                   std::vector<Doubles>& moments) {
   moments.resize(static_cast<std::size_t>(rule.moments()), Doubles(parameters.size()));
   const auto steps = static_cast<double>(rule.step);
+  const double norm =
+      std::sqrt(std::inner_product(unclipped.begin(), unclipped.end(), unclipped.begin(), 0.0));
+  Doubles gradients = unclipped;
+  if (rule.clip_norm > 0.0 && norm + 1e-6 > rule.clip_norm) {
+    std::ranges::for_each(gradients, [&](double& g) { g *= rule.clip_norm / (norm + 1e-6); });
+  }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     double& p = parameters[i];
     if (rule.optimizer == Optimizer::kAdamW) {

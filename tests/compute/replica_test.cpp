@@ -123,6 +123,7 @@ TEST_P(ReplicaTest, FollowsEachUpdateRuleFromItsOwnGradients) {
   const std::vector<UpdateRule> rules{
       {.learning_rate = 0.05},
       {.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+      {.learning_rate = 0.05, .momentum = 0.9, .clip_norm = 0.1},
       {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01, .weight_decay = 0.01}};
   constexpr int kSteps = 4;
   const Scene scene(one_block());

@@ -20,6 +20,12 @@ TEST(TrainOptions, TheDefaultsAreTheTutorials) {
   EXPECT_EQ(to_json(options), to_json(TrainOptions()));
 }
 
+TEST(TrainOptions, LargeIsOnecycleAtAGreaterRateWithClippingAndBatchNormOverAllRanks) {
+  nlohmann::ordered_json expected = to_json(recipe_options("onecycle"));
+  expected.update({{"recipe", "large"}, {"lr", 0.5}, {"clip-norm", 0.5}, {"bn", "sync"}});
+  EXPECT_EQ(to_json(recipe_options("large")), expected);
+}
+
 TEST(TrainOptions, AnUnknownRecipeIsAnError) {
   EXPECT_THROW(recipe_options("slow"), Error);
   EXPECT_THROW(recipe_options(""), Error);

@@ -1,24 +1,38 @@
 #include "compute/cpu/apply_update.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace convnet::cpu {
 namespace {
+
+// In double and in one order: the same on all ranks.
+float clip_factor(const UpdateRule& rule, std::span<const float> gradients) {
+  if (rule.clip_norm == 0.0) {
+    return 1.0F;
+  }
+  double squares = 0.0;
+  for (const float gradient : gradients) {
+    squares += static_cast<double>(gradient) * gradient;
+  }
+  return static_cast<float>(std::min(1.0, rule.clip_norm / (std::sqrt(squares) + 1e-6)));
+}
 
 void apply_sgd(const UpdateRule& rule, std::span<const float> gradients, std::span<float> parameters,
                std::span<float> velocity) {
   const auto rate = static_cast<float>(rule.learning_rate);
   const auto decay = static_cast<float>(rule.weight_decay);
   const auto momentum = static_cast<float>(rule.momentum);
+  const float clip = clip_factor(rule, gradients);
   if (velocity.empty()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] -= rate * (gradients[i] + decay * parameters[i]);
+      parameters[i] -= rate * (clip * gradients[i] + decay * parameters[i]);
     }
     return;
   }
   // The velocity is 0 before the first step, so that v = momentum 0 + g needs no case of its own.
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const float gradient = gradients[i] + decay * parameters[i];
+    const float gradient = clip * gradients[i] + decay * parameters[i];
     velocity[i] = momentum * velocity[i] + gradient;
     parameters[i] -= rate * (rule.nesterov ? gradient + momentum * velocity[i] : velocity[i]);
   }
@@ -34,8 +48,9 @@ void apply_adamw(const UpdateRule& rule, std::span<const float> gradients, std::
   const auto beta2 = static_cast<float>(rule.beta2);
   const auto weight2 = static_cast<float>(1.0 - rule.beta2);
   const auto epsilon = static_cast<float>(rule.epsilon);
+  const float clip = clip_factor(rule, gradients);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const float gradient = gradients[i];
+    const float gradient = clip * gradients[i];
     first[i] += weight1 * (gradient - first[i]);
     second[i] = beta2 * second[i] + weight2 * gradient * gradient;
     const float deviation = std::sqrt(second[i]) / correction + epsilon;

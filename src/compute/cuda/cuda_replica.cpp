@@ -249,7 +249,11 @@ void CudaReplica<T>::finish_sums() {
 // A step of another kind than those that wait is not launched with them.
 template <class T>
 void CudaReplica<T>::update(const UpdateRule& rule) {
-  const StepKind kind{due_.batch, rule.moments(), rule.optimizer == Optimizer::kAdamW, rule.nesterov};
+  const StepKind kind{.batch = due_.batch,
+                      .moments = rule.moments(),
+                      .is_adamw = rule.optimizer == Optimizer::kAdamW,
+                      .nesterov = rule.nesterov,
+                      .is_clipped = rule.clip_norm > 0.0};
   const bool can_wait = due_.step && due_.sum && is_captured();
   if (!can_wait || kind != waiting_kind_) {
     launch_waiting();

@@ -27,6 +27,9 @@ void DeviceState::update(cudaStream_t stream, const StepKind& kind, const float*
   const UpdateArrays arrays{static_cast<std::int64_t>(parameters_.size()), gradients, parameters_.data(),
                             kind.moments > 0 ? moments_[0].data() : nullptr,
                             kind.moments > 1 ? moments_[1].data() : nullptr};
+  if (kind.is_clipped) {
+    clip_gradients(stream, arrays.gradients, arrays.count, record, score);
+  }
   if (kind.is_adamw) {
     apply_adamw(stream, arrays, record, score);
   } else {

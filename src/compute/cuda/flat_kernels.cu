@@ -59,13 +59,41 @@ __global__ void end_skippable_kernel(const float* before, std::int64_t count, fl
   }
 }
 
+constexpr int kClipWarps = 32;  // of the one block, which adds up in one order
+
+__global__ void __launch_bounds__(kClipWarps* kWarpSize)
+    clip_kernel(const float* gradients, std::int64_t count, const StepRecord* record, Score* score) {
+  __shared__ double squares_of[kClipWarps];
+  double squares = 0.0;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    squares += static_cast<double>(gradients[i]) * gradients[i];
+  }
+  squares = warp_sum(squares);
+  if (threadIdx.x % kWarpSize == 0) {
+    squares_of[threadIdx.x / kWarpSize] = squares;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    double total = 0.0;
+    for (const double part : squares_of) {
+      total += part;
+    }
+    const double factor = record->update.clip_norm / (sqrt(total) + 1e-6);
+    score->clip_factor = factor < 1.0 ? static_cast<float>(factor) : 1.0F;
+  }
+}
+
+__device__ float clip_factor(const UpdateTerms& terms, const Score* score) {
+  return terms.clip_norm > 0.0F ? score->clip_factor : 1.0F;
+}
+
 __global__ void sgd_kernel(UpdateArrays arrays, bool nesterov, const StepRecord* record, Score* score) {
   const std::int64_t i = global_index();
   if (i >= arrays.count || score->is_finite == 0) {
     return;
   }
   const UpdateTerms& terms = record->update;
-  float direction = arrays.gradients[i] + terms.decay * arrays.parameters[i];
+  float direction = clip_factor(terms, score) * arrays.gradients[i] + terms.decay * arrays.parameters[i];
   if (arrays.first_moment != nullptr) {
     // The velocity is 0 before the first step, so that v = momentum 0 + g needs no case of its own.
     const float velocity = terms.momentum * arrays.first_moment[i] + direction;
@@ -84,7 +112,7 @@ __global__ void adamw_kernel(UpdateArrays arrays, const StepRecord* record, Scor
     return;
   }
   const UpdateTerms& terms = record->update;
-  const float gradient = arrays.gradients[i];
+  const float gradient = clip_factor(terms, score) * arrays.gradients[i];
   const float first = arrays.first_moment[i] + terms.weight1 * (gradient - arrays.first_moment[i]);
   const float second = terms.beta2 * arrays.second_moment[i] + terms.weight2 * gradient * gradient;
   arrays.first_moment[i] = first;
@@ -137,6 +165,11 @@ void begin_skippable(cudaStream_t stream, const float* buffers, std::int64_t cou
 void end_skippable(cudaStream_t stream, const float* before, std::int64_t count, float* buffers,
                    const Score* score) {
   launch(end_skippable_kernel, blocks_for(count), kBlockSize, stream, before, count, buffers, score);
+}
+
+void clip_gradients(cudaStream_t stream, const float* gradients, std::int64_t count, const StepRecord* record,
+                    Score* score) {
+  launch(clip_kernel, 1, kClipWarps * kWarpSize, stream, gradients, count, record, score);
 }
 
 void apply_sgd(cudaStream_t stream, const UpdateArrays& arrays, bool nesterov, const StepRecord* record,

@@ -14,6 +14,7 @@ struct StepKind {
   int moments = 0;
   bool is_adamw = false;
   bool nesterov = false;
+  bool is_clipped = false;
   int steps = 1;  // one after the other
 
   friend auto operator<=>(const StepKind&, const StepKind&) = default;

@@ -7,7 +7,8 @@ namespace convnet::cuda {
 UpdateTerms update_terms(const UpdateRule& rule) {
   UpdateTerms terms{.rate = static_cast<float>(rule.learning_rate),
                     .decay = static_cast<float>(rule.weight_decay),
-                    .momentum = static_cast<float>(rule.momentum)};
+                    .momentum = static_cast<float>(rule.momentum),
+                    .clip_norm = static_cast<float>(rule.clip_norm)};
   if (rule.optimizer == Optimizer::kAdamW) {
     const auto steps = static_cast<double>(rule.step);
     terms.rate = static_cast<float>(rule.learning_rate / (1.0 - std::pow(rule.beta1, steps)));

@@ -140,6 +140,9 @@ class CudaOperations final : public Operations {
     const UpdateArrays arrays{static_cast<std::int64_t>(parameters.size()), gradient.data(), values.data(),
                               kept.empty() ? nullptr : kept[0].data(),
                               kept.size() < 2 ? nullptr : kept[1].data()};
+    if (rule.clip_norm > 0.0) {
+      clip_gradients(stream(), arrays.gradients, arrays.count, record.data(), score.data());
+    }
     if (rule.optimizer == Optimizer::kAdamW) {
       apply_adamw(stream(), arrays, record.data(), score.data());
     } else {

@@ -93,6 +93,7 @@ std::vector<UpdateRule> rules() {
   return {{.learning_rate = 0.05},
           {.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.01},
           {.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+          {.learning_rate = 0.05, .momentum = 0.9, .clip_norm = 0.1},
           {.optimizer = Optimizer::kAdamW, .learning_rate = 0.01, .weight_decay = 0.01}};
 }
 
