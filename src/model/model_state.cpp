@@ -28,8 +28,7 @@ ModelState initial_state(const Network& network, std::uint64_t seed) {
   TorchGenerator generator(seed);
   float bound = 0.0F;
   for (const TensorInfo& tensor : layout.tensors()) {
-    auto& values = tensor.is_parameter ? state.parameters : state.buffers;
-    const std::span<float> range(values.data() + tensor.offset, static_cast<std::size_t>(tensor.size()));
+    const auto range = tensor.of(std::span(tensor.is_parameter ? state.parameters : state.buffers));
     const bool is_batch_norm = tensor.name.find(".1.") != std::string::npos;
     if (is_batch_norm) {
       const bool starts_at_one = tensor.name.ends_with(".weight") || tensor.name.ends_with(".running_var");
@@ -49,8 +48,7 @@ std::string weights_sha256(const StateLayout& layout, const ModelState& state) {
   Sha256 sum;
   for (const TensorInfo& tensor : layout.tensors()) {
     const auto& values = tensor.is_parameter ? state.parameters : state.buffers;
-    sum.update(std::as_bytes(std::span(values).subspan(static_cast<std::size_t>(tensor.offset),
-                                                       static_cast<std::size_t>(tensor.size()))));
+    sum.update(std::as_bytes(tensor.of(std::span(values))));
   }
   return sum.hex();
 }

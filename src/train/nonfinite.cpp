@@ -19,8 +19,7 @@ bool are_finite(std::span<const float> values) {
 // empty if all are.
 std::string culprit(const StateLayout& layout, std::span<const float> gradients) {
   for (const TensorInfo& tensor : layout.tensors() | std::views::reverse) {
-    if (tensor.is_parameter && !are_finite(gradients.subspan(static_cast<std::size_t>(tensor.offset),
-                                                             static_cast<std::size_t>(tensor.size())))) {
+    if (tensor.is_parameter && !are_finite(tensor.of(gradients))) {
       return "the gradient of " + tensor.name;
     }
   }

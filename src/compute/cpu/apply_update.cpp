@@ -18,12 +18,11 @@ float clip_factor(const UpdateRule& rule, std::span<const float> gradients) {
   return static_cast<float>(std::min(1.0, rule.clip_norm / (std::sqrt(squares) + 1e-6)));
 }
 
-void apply_sgd(const UpdateRule& rule, std::span<const float> gradients, std::span<float> parameters,
-               std::span<float> velocity) {
+void apply_sgd(const UpdateRule& rule, float clip, std::span<const float> gradients,
+               std::span<float> parameters, std::span<float> velocity) {
   const auto rate = static_cast<float>(rule.learning_rate);
   const auto decay = static_cast<float>(rule.weight_decay);
   const auto momentum = static_cast<float>(rule.momentum);
-  const float clip = clip_factor(rule, gradients);
   if (velocity.empty()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       parameters[i] -= rate * (clip * gradients[i] + decay * parameters[i]);
@@ -38,8 +37,8 @@ void apply_sgd(const UpdateRule& rule, std::span<const float> gradients, std::sp
   }
 }
 
-void apply_adamw(const UpdateRule& rule, std::span<const float> gradients, std::span<float> parameters,
-                 std::span<float> first, std::span<float> second) {
+void apply_adamw(const UpdateRule& rule, float clip, std::span<const float> gradients,
+                 std::span<float> parameters, std::span<float> first, std::span<float> second) {
   const auto steps = static_cast<double>(rule.step);
   const auto shrink = static_cast<float>(1.0 - rule.learning_rate * rule.weight_decay);
   const auto rate = static_cast<float>(rule.learning_rate / (1.0 - std::pow(rule.beta1, steps)));
@@ -48,7 +47,6 @@ void apply_adamw(const UpdateRule& rule, std::span<const float> gradients, std::
   const auto beta2 = static_cast<float>(rule.beta2);
   const auto weight2 = static_cast<float>(1.0 - rule.beta2);
   const auto epsilon = static_cast<float>(rule.epsilon);
-  const float clip = clip_factor(rule, gradients);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const float gradient = clip * gradients[i];
     first[i] += weight1 * (gradient - first[i]);
@@ -62,10 +60,11 @@ void apply_adamw(const UpdateRule& rule, std::span<const float> gradients, std::
 
 void apply_update(const UpdateRule& rule, std::span<const float> gradients, std::span<float> parameters,
                   std::span<std::vector<float>> moments) {
+  const float clip = clip_factor(rule, gradients);
   if (rule.optimizer == Optimizer::kAdamW) {
-    apply_adamw(rule, gradients, parameters, moments[0], moments[1]);
+    apply_adamw(rule, clip, gradients, parameters, moments[0], moments[1]);
   } else {
-    apply_sgd(rule, gradients, parameters,
+    apply_sgd(rule, clip, gradients, parameters,
               moments.empty() ? std::span<float>() : std::span<float>(moments[0]));
   }
 }

@@ -121,23 +121,19 @@ class SteadyRun {
     ++rule_.step;
   }
 
-  Counts calls_of_steps() {
-    const Counts before = standin::calls();
-    for (int i = 0; i < kSteps; ++i) {
-      step();
-    }
-    return difference(standin::calls(), before);
-  }
-
-  Counts work_of_steps() {
-    const Counts before = standin::work();
-    for (int i = 0; i < kSteps; ++i) {
-      step();
-    }
-    return difference(standin::work(), before);
-  }
+  Counts calls_of_steps() { return count_steps(standin::calls); }
+  Counts work_of_steps() { return count_steps(standin::work); }
 
  private:
+  // What the stand-in counts, of kSteps steps.
+  Counts count_steps(const Counts& (*counted)()) {
+    const Counts before = counted();
+    for (int i = 0; i < kSteps; ++i) {
+      step();
+    }
+    return difference(counted(), before);
+  }
+
   Network network_ = small_network();
   UpdateRule rule_;
   MpiCommunicator& world_;
@@ -209,6 +205,8 @@ TEST_F(StepLaunches, QueueTheSameWorkWithAndWithoutAGraph) {
 TEST_F(StepLaunches, QueueTheWorkOfTheOptimizerAndOfStepsThatMayBeSkipped) {
   const Counts adamw{{"adamw_kernel", 1}};
   expect_work({.rule = {.optimizer = Optimizer::kAdamW}}, common_work("float") + fused_work("float") + adamw);
+  expect_work({.rule = {.clip_norm = 0.5}},
+              common_work("float") + fused_work("float") + kSgd + Counts{{"clip_kernel", 1}});
   expect_work({.skip_nonfinite = true},
               common_work("float") + fused_work("float") + kSgd +
                   Counts{{"begin_skippable_kernel", 1}, {"end_skippable_kernel", 1}});
