@@ -39,7 +39,7 @@ PARTS = {  # functions that do not call each other
         + ("sum_image_gradient", "take_gradient_sums", "backward_image")
     ],
     "linear layer": ["Linear::forward", "Linear::backward"],
-    "softmax, loss": ["softmax_cross_entropy"],
+    "softmax, loss": ["SoftmaxCrossEntropy::operator"],
     "all-reduce, gradient checked": ["CpuReplica::all_reduce_gradients"],
     "update": ["CpuReplica::update"],
 }
