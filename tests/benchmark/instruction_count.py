@@ -105,8 +105,8 @@ def verdict(total, parts, recorded):
             more.append(part)
     if more:
         return 1, (
-            f"More than {LIMIT:.0%} above the record: {'; '.join(more)}. It got slower, or does more for a reason, with "
-            "which instruction_count.py --renew records the new counts"
+            f"More than {LIMIT:.0%} above the record: {'; '.join(more)}. It got slower, or does more for a reason: "
+            "then instruction_count.py --renew records the new counts, and the commit says why"
         )
     if total < (1 - LIMIT) * before:
         return 0, "A step has fewer instructions: instruction_count.py --renew makes the gain the record"
