@@ -11,6 +11,9 @@
 #include "compute/cpu/cpu_replica.hpp"
 #include "compute/heap_count.hpp"
 #include "compute/synthetic.hpp"
+#include "data/data_file_writer.hpp"
+#include "temporary_folder.hpp"
+#include "train/trainer.hpp"
 
 namespace convnet {
 namespace {
@@ -68,6 +71,32 @@ TEST_P(StepMemory, IsNotTakenFromTheHeap) {
   EXPECT_EQ(taken.own, 0);
   std::cout << "the libraries took memory " << taken.of_libraries / kSteps << " times a step\n";
   EXPECT_TRUE(replica_->result().finite);
+}
+
+// Everything that a run takes between its beginning and its end, of which the steps shall have no part.
+int taken_by_a_run(const std::string& data, int steps) {
+  TrainOptions options;
+  options.data = data;
+  options.batch = kBatch;
+  options.max_steps = steps;
+  options.log_every = 1000;
+  options.device = Device::kCpu;
+  options.threads = 1;
+  MpiCommunicator world;
+  Trainer trainer(options, world);
+  const HeapCounter counter;
+  trainer.run();
+  return counter.count().own;
+}
+
+TEST(StepMemory, IsNotTakenByTheTrainerEither) {
+  MpiCommunicator world;
+  const TemporaryFolder folder;
+  const std::string data = folder / std::to_string(world.rank());
+  const Network network = tutorial_network({1, 28, 28}, 10);
+  write_data_file(data, synthetic_dataset(network, std::int64_t{100} * kBatch, kBatch, 1));
+  taken_by_a_run(data, 1);  // what is made once in the life of a process
+  EXPECT_EQ(taken_by_a_run(data, 40), taken_by_a_run(data, 10));
 }
 
 TEST(HeapCount, SeesAVectorAndABuffer) {
