@@ -28,6 +28,9 @@ std::vector<Case> cases() {
           {2, {32, 6, 7}, {.out_channels = 47, .kernel = 5, .padding = 0}},
           {7, {3, 1, 2}, {.out_channels = 1, .kernel = 3, .padding = 1}},
           {5, {1, 28, 26}, {.out_channels = 16, .kernel = 5, .padding = 2}},
+          {3, {1, 11, 8}, {.out_channels = 17, .kernel = 5, .padding = 0}},
+          {2, {1, 7, 9}, {.out_channels = 47, .kernel = 5, .padding = 3}},
+          {1, {1, 5, 5}, {.out_channels = 9, .kernel = 5, .padding = 0}},
           {6, {16, 14, 13}, {.out_channels = 32, .kernel = 5, .padding = 2}}};
 }
 
@@ -140,18 +143,22 @@ TEST_P(Convolution, GivesEqualBitsToEqualInputsAtInteriorPositions) {
 
 TEST_P(Convolution, PassesANanOnToEveryOutputThatSeesIt) {
   const auto operations = GetParam().make_operations();
-  const Case c{2, {3, 7, 5}, {.out_channels = 4, .kernel = 3, .padding = 1}};
-  Inputs in(c);
-  const judge::Images x(c.batch, c.input);
-  in.x[x.index(1, 2, 3, 4)] = std::numeric_limits<float>::quiet_NaN();
-  const Floats y = operations->convolution_forward(c.batch, c.input, c.block, in.x, in.weights, in.bias);
-  const judge::Images places(c.batch, c.block.convolved(c.input));
-  for (int n = 0; n < c.batch; ++n) {
-    for (int row = 0; row < places.shape.height; ++row) {
-      for (int column = 0; column < places.shape.width; ++column) {
-        const bool sees_it = n == 1 && std::abs(row - 3) <= 1 && std::abs(column - 4) <= 1;
-        EXPECT_EQ(std::isnan(y[places.index(n, 3, row, column)]), sees_it)
-            << "image " << n << ", row " << row << ", column " << column;
+  for (const Case& c : {Case{2, {3, 7, 5}, {.out_channels = 4, .kernel = 3, .padding = 1}},
+                        Case{2, {1, 9, 8}, {.out_channels = 19, .kernel = 5, .padding = 2}}}) {
+    SCOPED_TRACE(describe(c));
+    Inputs in(c);
+    const judge::Images x(c.batch, c.input);
+    in.x[x.index(1, c.input.channels - 1, 3, 4)] = std::numeric_limits<float>::quiet_NaN();
+    const Floats y = operations->convolution_forward(c.batch, c.input, c.block, in.x, in.weights, in.bias);
+    const judge::Images places(c.batch, c.block.convolved(c.input));
+    const int reach = c.block.kernel / 2;
+    for (int n = 0; n < c.batch; ++n) {
+      for (int row = 0; row < places.shape.height; ++row) {
+        for (int column = 0; column < places.shape.width; ++column) {
+          const bool sees_it = n == 1 && std::abs(row - 3) <= reach && std::abs(column - 4) <= reach;
+          EXPECT_EQ(std::isnan(y[places.index(n, 3, row, column)]), sees_it)
+              << "image " << n << ", row " << row << ", column " << column;
+        }
       }
     }
   }

@@ -10,10 +10,14 @@
 #include <cstring>
 #include <new>
 
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
-void* __libc_malloc(std::size_t size);                           // NOLINT(bugprone-reserved-identifier)
-void* __libc_memalign(std::size_t alignment, std::size_t size);  // NOLINT(bugprone-reserved-identifier)
+void* __libc_malloc(std::size_t size);
+void* __libc_calloc(std::size_t number, std::size_t size);
+void* __libc_realloc(void* memory, std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 
@@ -71,6 +75,14 @@ extern "C" {
 void* malloc(std::size_t size) {
   count(__builtin_return_address(0));
   return __libc_malloc(size);
+}
+void* calloc(std::size_t number, std::size_t size) {
+  count(__builtin_return_address(0));
+  return __libc_calloc(number, size);
+}
+void* realloc(void* memory, std::size_t size) {
+  count(__builtin_return_address(0));
+  return __libc_realloc(memory, size);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) {
   count(__builtin_return_address(0));

@@ -43,7 +43,7 @@ Rows rows_of(Deal deal, int rank, int size) {
 
 // One block and two, odd sizes, colour.
 std::vector<Network> networks() {
-  return {Network{{1, 9, 13}, {{.out_channels = 6, .kernel = 3, .padding = 1}}, 7},
+  return {Network{{1, 9, 13}, {{.out_channels = 19, .kernel = 5, .padding = 2}}, 7},
           tutorial_network({3, 16, 18}, 10)};
 }
 

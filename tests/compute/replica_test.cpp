@@ -35,7 +35,7 @@ struct Scene {
 };
 
 Network one_block() {
-  return {{1, 9, 13}, {{.out_channels = 6, .kernel = 3, .padding = 1}}, 7};
+  return {{1, 9, 13}, {{.out_channels = 19, .kernel = 5, .padding = 2}}, 7};
 }
 
 // One, two and three blocks, odd sizes, colour, many classes.

@@ -8,7 +8,6 @@ namespace convnet::cpu {
 namespace {
 
 using dnnl::memory;
-constexpr auto kPlacedByCall = &PrimitiveArgument::placed_by_call;
 
 memory::desc describe(const memory::dims& dimensions, memory::format_tag layout) {
   return {dimensions, memory::data_type::f32, layout};
@@ -31,13 +30,13 @@ ConvolutionTensors describe_tensors(int batch, const ImageShape& in, const ConvB
 // Weights from the canonical layout to the one that a primitive likes best.
 PrimitiveCall arrange(const dnnl::engine& engine, const memory::desc& canonical, const memory& weights) {
   return {dnnl::reorder(dnnl::reorder::primitive_desc(engine, canonical, engine, weights.get_desc())),
-          {kPlacedByCall(DNNL_ARG_FROM, canonical, engine), {DNNL_ARG_TO, weights}}};
+          {placed_by_call(DNNL_ARG_FROM, canonical, engine), {DNNL_ARG_TO, weights}}};
 }
 
 // The other way.
 PrimitiveCall restore(const dnnl::engine& engine, const memory& weights, const memory::desc& canonical) {
   return {dnnl::reorder(dnnl::reorder::primitive_desc(engine, weights.get_desc(), engine, canonical)),
-          {{DNNL_ARG_FROM, weights}, kPlacedByCall(DNNL_ARG_TO, canonical, engine)}};
+          {{DNNL_ARG_FROM, weights}, placed_by_call(DNNL_ARG_TO, canonical, engine)}};
 }
 
 }  // namespace
@@ -55,7 +54,7 @@ struct Convolution::Primitives {
 
   // Each made at its first use: inference has no gradients, a network's first convolution none of its data.
   struct Pass {
-    PrimitiveCall arrange;  // the weights before the convolution, their gradient behind it
+    PrimitiveCall reorder;  // the weights before the convolution, their gradient behind it
     PrimitiveCall convolve;
   };
   std::optional<Pass> forward, backward_weights, backward_data;
@@ -65,10 +64,10 @@ struct Convolution::Primitives {
     const memory weights(description.weights_desc(), engine);
     forward.emplace(Pass{arrange(engine, canonical, weights),
                          {dnnl::convolution_forward(description),
-                          {kPlacedByCall(DNNL_ARG_SRC, description.src_desc(), engine),
+                          {placed_by_call(DNNL_ARG_SRC, description.src_desc(), engine),
                            {DNNL_ARG_WEIGHTS, weights},
-                           kPlacedByCall(DNNL_ARG_BIAS, description.bias_desc(), engine),
-                           kPlacedByCall(DNNL_ARG_DST, description.dst_desc(), engine)}}});
+                           placed_by_call(DNNL_ARG_BIAS, description.bias_desc(), engine),
+                           placed_by_call(DNNL_ARG_DST, description.dst_desc(), engine)}}});
   }
 
   void make_backward_weights(const dnnl::engine& engine) {
@@ -76,8 +75,8 @@ struct Convolution::Primitives {
     const memory gradient(description.diff_weights_desc(), engine);
     backward_weights.emplace(Pass{restore(engine, gradient, canonical),
                                   {dnnl::convolution_backward_weights(description),
-                                   {kPlacedByCall(DNNL_ARG_SRC, description.src_desc(), engine),
-                                    kPlacedByCall(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
+                                   {placed_by_call(DNNL_ARG_SRC, description.src_desc(), engine),
+                                    placed_by_call(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
                                     {DNNL_ARG_DIFF_WEIGHTS, gradient}}}});
   }
 
@@ -86,9 +85,9 @@ struct Convolution::Primitives {
     const memory weights(description.weights_desc(), engine);
     backward_data.emplace(Pass{arrange(engine, canonical, weights),
                                {dnnl::convolution_backward_data(description),
-                                {kPlacedByCall(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
+                                {placed_by_call(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
                                  {DNNL_ARG_WEIGHTS, weights},
-                                 kPlacedByCall(DNNL_ARG_DIFF_SRC, description.diff_src_desc(), engine)}}});
+                                 placed_by_call(DNNL_ARG_DIFF_SRC, description.diff_src_desc(), engine)}}});
   }
 };
 
@@ -112,7 +111,7 @@ void Convolution::forward(int batch, const float* x, std::span<const float> weig
   if (!p.forward) {
     p.make_forward(context_->engine);
   }
-  p.forward->arrange(context_->stream, {weights.data()});
+  p.forward->reorder(context_->stream, {weights.data()});
   p.forward->convolve(context_->stream, {x, bias.data(), y});
   context_->stream.wait();
 }
@@ -123,7 +122,7 @@ void Convolution::backward_weights(int batch, const float* x, const float* dy, s
     p.make_backward_weights(context_->engine);
   }
   p.backward_weights->convolve(context_->stream, {x, dy});
-  p.backward_weights->arrange(context_->stream, {dweights.data()});
+  p.backward_weights->reorder(context_->stream, {dweights.data()});
   context_->stream.wait();
 }
 
@@ -132,7 +131,7 @@ void Convolution::backward_data(int batch, const float* dy, std::span<const floa
   if (!p.backward_data) {
     p.make_backward_data(context_->engine);
   }
-  p.backward_data->arrange(context_->stream, {weights.data()});
+  p.backward_data->reorder(context_->stream, {weights.data()});
   p.backward_data->convolve(context_->stream, {dy, dx});
   context_->stream.wait();
 }

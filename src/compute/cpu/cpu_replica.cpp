@@ -42,6 +42,10 @@ class CpuReplica final : public Replica {
     return {logits_.data(), static_cast<std::size_t>(batch) * static_cast<std::size_t>(network_.classes)};
   }
 
+  // The number is the calling thread's, not this replica's: another replica may have set its own.
+  void use_threads() const { omp_set_num_threads(threads_); }
+
+  int threads_;
   Network network_;
   StateLayout layout_;
   int max_batch_;
@@ -65,7 +69,8 @@ class CpuReplica final : public Replica {
 };
 
 CpuReplica::CpuReplica(const ReplicaOptions& options)
-    : network_(options.network),
+    : threads_(options.threads),
+      network_(options.network),
       layout_(options.network),
       max_batch_(options.max_batch),
       linear_(network_.block_input(network_.blocks.size()), network_.classes),
@@ -119,6 +124,7 @@ void CpuReplica::backward(int batch) {
 }
 
 void CpuReplica::forward_backward(std::span<const std::int32_t> rows, float gradient_scale) {
+  use_threads();
   const int batch = static_cast<int>(rows.size());
   if (batch == 0) {
     std::ranges::fill(gradients_.span(), 0.0F);
@@ -162,6 +168,7 @@ void CpuReplica::update(const UpdateRule& rule) {
 }
 
 EvalResult CpuReplica::evaluate(std::span<const std::int32_t> rows) {
+  use_threads();
   EvalResult total;
   while (!rows.empty()) {
     const std::size_t size = std::min(rows.size(), static_cast<std::size_t>(max_batch_));

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace convnet::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// x = bytes / 255. Reads 1 byte and writes 4 for one division, which bounds it: 16 in about 10 cycles.
+// x = bytes / 255. Reads 1 byte and writes 4 for one division, which bounds it: 47 % of the speed of copying.
 void divide_by_white(const std::uint8_t* bytes, std::int64_t count, float* x) {
   for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::Rebind<std::uint8_t, decltype(d)> d8;

@@ -24,6 +24,16 @@ HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
   }
 }
 
+// The same of the values' squares over `count`.
+template <class D>
+HWY_INLINE void add_squares_as_doubles(D d, hn::Vec<D> values, double count, double* totals) {
+  HWY_ALIGN std::array<float, 16> lanes;
+  hn::Store(values, d, lanes.data());
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    totals[i] += static_cast<double>(lanes[i]) * static_cast<double>(lanes[i]) / count;
+  }
+}
+
 // The sum over the pixels 0 .. length - 1, of which add(sum, i) adds one: four sums side by side, since each
 // addition waits for the one before.
 template <class D, class Add>
@@ -62,12 +72,7 @@ void add_channel_sums(const float* x, const ImageShape& shape, double* sums, dou
       });
       add_as_doubles(d, sum, sums + c);
       add_as_doubles(d, spread, squares + c);
-      HWY_ALIGN std::array<float, 16> lanes;
-      hn::Store(sum, d, lanes.data());
-      for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
-        squares[c + static_cast<int>(i)] +=
-            static_cast<double>(lanes[i]) * static_cast<double>(lanes[i]) / static_cast<double>(length);
-      }
+      add_squares_as_doubles(d, sum, static_cast<double>(length), squares + c);
     });
   }
 }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
 #include <dnnl.hpp>
 #include <initializer_list>
 #include <utility>
@@ -12,12 +15,12 @@ struct PrimitiveArgument {
   int name;
   dnnl::memory memory;
   bool is_placed_by_call = false;
-
-  static PrimitiveArgument placed_by_call(int name, const dnnl::memory::desc& tensor,
-                                          const dnnl::engine& engine) {
-    return {name, dnnl::memory(tensor, engine, nullptr), true};
-  }
 };
+
+inline PrimitiveArgument placed_by_call(int name, const dnnl::memory::desc& tensor,
+                                        const dnnl::engine& engine) {
+  return {name, dnnl::memory(tensor, engine, nullptr), true};
+}
 
 // A oneDNN primitive with its arguments, put together once: calling it takes no memory from the heap, but for
 // what the library takes itself. (dnnl::primitive::execute makes a map of new memory objects each time.)
@@ -34,6 +37,8 @@ class PrimitiveCall {
   // mutable memory also for what it only reads. Throws dnnl::error.
   void operator()(const dnnl::stream& stream, std::initializer_list<const float*> places) {
     const auto* place = places.begin();
+    assert(static_cast<std::ptrdiff_t>(places.size()) ==
+           std::ranges::count_if(arguments_, &PrimitiveArgument::is_placed_by_call));
     for (PrimitiveArgument& argument : arguments_) {
       if (argument.is_placed_by_call) {
         argument.memory.set_data_handle(
