@@ -50,7 +50,7 @@ struct Work {
 };
 
 void time_kernel(const std::string& name, const Work& work, const std::function<void()>& action) {
-  static const double peak = 1e9 * measure_fma_peak(1).gflops;
+  static const double peak = 1e9 * measure_fma_gflops(1);
   const double seconds = fastest_of_many(action);
   std::cout << fmt::format("| {} | {:.3f} | {:.3f} | {:.1f} | {:.0f} | {:.0f} |\n", name, work.bytes / 1e6,
                            work.operations / 1e6, 1e6 * seconds,
