@@ -147,7 +147,7 @@ def measure_case(options, python, case, settings):
 
 
 def two_fastest(measured, case):
-    """PyTorch's two fastest settings on as many ranks and threads, its data in memory; all if none was measured."""
+    """PyTorch's two fastest settings on as many ranks and threads; all where that was not measured."""
     for other in measured:
         if (other["ranks"], other["threads"]) == (case.ranks, case.threads):
             rates = {name: report["images_per_s"] for name, report in other["pytorch"].items() if report}

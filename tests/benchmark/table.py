@@ -159,7 +159,8 @@ def conditions(result):
     versions = {report["version"] for case in result["cases"] for report in case["pytorch"].values() if report}
     beside = f", beside PyTorch {', '.join(sorted(versions))}" if versions else ""
     made_of = f"{ours.get('build')}; {ours.get('libraries')}"
-    return f"{result['machine']['cpu']}, {result['machine']['cores']} cores; {made_of}{beside}."
+    rounds = f"{result['rounds']} round{'s' if result['rounds'] > 1 else ''}"
+    return f"{result['machine']['cpu']}, {result['machine']['cores']} cores; {made_of}{beside}; {rounds}."
 
 
 def tables(result):
