@@ -32,7 +32,7 @@ LaunchFacts launch_facts(const Environment& environment);
 void check_pmi(const LaunchFacts& facts);
 
 // Environment variables that let Open MPI start in a tenth of the time, to be set before MPI starts unless
-// the user has set them. Tasks on one node talk through its memory: the libraries of networks that are not
+// the environment has them. Tasks on one node talk through its memory: the libraries of networks that are not
 // there would be opened and asked first, for a quarter of a second. A process alone needs no daemon either.
 std::vector<std::pair<std::string, std::string>> open_mpi_settings(const LaunchFacts& facts);
 

@@ -9,7 +9,7 @@
 //
 #include <hwy/highway.h>
 
-#include "compute/cpu/channel_groups.hpp"
+#include "compute/cpu/for_each_vector.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace convnet::cpu::HWY_NAMESPACE {
@@ -24,31 +24,55 @@ HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
   }
 }
 
+// The same of the values' squares over `count`.
+template <class D>
+HWY_INLINE void add_squares_as_doubles(D d, hn::Vec<D> values, double count, double* totals) {
+  HWY_ALIGN std::array<float, 16> lanes;
+  hn::Store(values, d, lanes.data());
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    totals[i] += static_cast<double>(lanes[i]) * static_cast<double>(lanes[i]) / count;
+  }
+}
+
+// The sum over the pixels 0 .. length - 1, of which add(sum, i) adds one: four sums side by side, since each
+// addition waits for the one before.
+template <class D, class Add>
+HWY_INLINE hn::Vec<D> sum_over_pixels(D d, std::int64_t length, const Add& add) {
+  auto first = hn::Zero(d);
+  auto second = hn::Zero(d);
+  auto third = hn::Zero(d);
+  auto fourth = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + 4 <= length; i += 4) {
+    first = add(first, i);
+    second = add(second, i + 1);
+    third = add(third, i + 2);
+    fourth = add(fourth, i + 3);
+  }
+  for (; i < length; ++i) {
+    first = add(first, i);
+  }
+  return hn::Add(hn::Add(first, second), hn::Add(third, fourth));
+}
+
 void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
   constexpr std::int64_t kBlock = 64;
   const std::int64_t stride = shape.channels;
   for (std::int64_t begin = 0; begin < shape.pixels(); begin += kBlock) {
     const std::int64_t length = std::min(kBlock, shape.pixels() - begin);
-    for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
       const float* first = x + begin * stride + c;
-      auto sum = hn::Zero(d);
-      for (std::int64_t i = 0; i < length; ++i) {
-        sum = hn::Add(sum, hn::LoadU(d, first + i * stride));
-      }
+      const auto sum = sum_over_pixels(d, length, [=](auto partial, std::int64_t i) HWY_ATTR {
+        return hn::Add(partial, hn::LoadU(d, first + i * stride));
+      });
       const auto mean = hn::Div(sum, hn::Set(d, static_cast<float>(length)));
-      auto spread = hn::Zero(d);
-      for (std::int64_t i = 0; i < length; ++i) {
+      const auto spread = sum_over_pixels(d, length, [=](auto partial, std::int64_t i) HWY_ATTR {
         const auto distance = hn::Sub(hn::LoadU(d, first + i * stride), mean);
-        spread = hn::MulAdd(distance, distance, spread);
-      }
+        return hn::MulAdd(distance, distance, partial);
+      });
       add_as_doubles(d, sum, sums + c);
       add_as_doubles(d, spread, squares + c);
-      HWY_ALIGN std::array<float, 16> lanes;
-      hn::Store(sum, d, lanes.data());
-      for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
-        squares[c + static_cast<int>(i)] +=
-            static_cast<double>(lanes[i]) * static_cast<double>(lanes[i]) / static_cast<double>(length);
-      }
+      add_squares_as_doubles(d, sum, static_cast<double>(length), squares + c);
     });
   }
 }
@@ -71,7 +95,7 @@ void normalise_relu_pool(const float* x, const ImageShape& shape, const float* s
   for (int row = 0; row < shape.height / 2; ++row) {
     for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
       const Window window(shape, row, column);
-      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+      for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
         const hn::RebindToSigned<decltype(d)> di;
         const auto factor = hn::LoadU(d, scale + c);
         const auto term = hn::LoadU(d, shift + c);
@@ -106,7 +130,7 @@ void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t
   const std::int64_t stride = pooled.channels;
   for (std::int64_t begin = 0; begin < pooled.pixels(); begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, pooled.pixels());
-    for_each_channel_group(pooled.channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(pooled.channels, [&](auto d, int c) HWY_ATTR {
       const hn::RebindToSigned<decltype(d)> di;
       const hn::Rebind<std::uint8_t, decltype(d)> d8;
       const auto centre = hn::LoadU(d, mean + c);
@@ -136,7 +160,7 @@ HWY_INLINE hn::Vec<D> statistics_term(D d, const float* x, const InputGradient& 
 HWY_INLINE void differentiate_uncovered(const float* x, int first, int last, int channels,
                                         const InputGradient& terms, float* dx) {
   for (std::int64_t i = std::int64_t{first} * channels; i < std::int64_t{last} * channels; i += channels) {
-    for_each_channel_group(channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(channels, [&](auto d, int c) HWY_ATTR {
       hn::StoreU(statistics_term(d, x + i + c, terms, c), d, dx + i + c);
     });
   }
@@ -150,7 +174,7 @@ void input_gradient(const float* x, const ImageShape& shape, const float* dy, co
   for (int row = 0; row < shape.height / 2; ++row) {
     for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
       const Window window(shape, row, column);
-      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+      for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
         const hn::RebindToSigned<decltype(d)> di;
         const hn::Rebind<std::uint8_t, decltype(d)> d8;
         const auto place = hn::PromoteTo(di, hn::LoadU(d8, places + out + c));

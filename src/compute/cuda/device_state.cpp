@@ -28,7 +28,7 @@ void DeviceState::update(cudaStream_t stream, const StepKind& kind, const float*
                             kind.moments > 0 ? moments_[0].data() : nullptr,
                             kind.moments > 1 ? moments_[1].data() : nullptr};
   if (kind.is_clipped) {
-    clip_gradients(stream, arrays.gradients, arrays.count, record, score);
+    set_clip_factor(stream, arrays.gradients, arrays.count, record, score);
   }
   if (kind.is_adamw) {
     apply_adamw(stream, arrays, record, score);

@@ -167,8 +167,8 @@ void end_skippable(cudaStream_t stream, const float* before, std::int64_t count,
   launch(end_skippable_kernel, blocks_for(count), kBlockSize, stream, before, count, buffers, score);
 }
 
-void clip_gradients(cudaStream_t stream, const float* gradients, std::int64_t count, const StepRecord* record,
-                    Score* score) {
+void set_clip_factor(cudaStream_t stream, const float* gradients, std::int64_t count,
+                     const StepRecord* record, Score* score) {
   launch(clip_kernel, 1, kClipWarps * kWarpSize, stream, gradients, count, record, score);
 }
 

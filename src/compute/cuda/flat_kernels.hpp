@@ -45,8 +45,8 @@ struct UpdateArrays {
 
 // Writes score->clip_factor, by which the updates below multiply the gradient where record->update.clip_norm
 // is above 0.
-void clip_gradients(cudaStream_t stream, const float* gradients, std::int64_t count, const StepRecord* record,
-                    Score* score);
+void set_clip_factor(cudaStream_t stream, const float* gradients, std::int64_t count,
+                     const StepRecord* record, Score* score);
 
 // One update as apply_update of UpdateRule's formulas, by record->update, and one more of score->steps;
 // nothing at all where score->is_finite is 0.

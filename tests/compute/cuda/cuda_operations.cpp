@@ -141,7 +141,7 @@ class CudaOperations final : public Operations {
                               kept.empty() ? nullptr : kept[0].data(),
                               kept.size() < 2 ? nullptr : kept[1].data()};
     if (rule.clip_norm > 0.0) {
-      clip_gradients(stream(), arrays.gradients, arrays.count, record.data(), score.data());
+      set_clip_factor(stream(), arrays.gradients, arrays.count, record.data(), score.data());
     }
     if (rule.optimizer == Optimizer::kAdamW) {
       apply_adamw(stream(), arrays, record.data(), score.data());
