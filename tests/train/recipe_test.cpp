@@ -26,8 +26,14 @@ TEST(Recipe, OnecycleReadsNinetyEightPointEightPercentAfterOneEpoch) {
 }
 
 // With batch norm over all ranks and their learning rate, 1 rank x 800 is the mathematics of 8 ranks x 100.
-TEST(Recipe, LargeReadsNinetyEightPointFivePercentAfterSeventyFiveStepsOfEightHundred) {
-  EXPECT_GE(train_one_epoch({"--recipe", "large", "--batch", "800", "--lr", "0.8"}), 98.5);
+TEST(Recipe, LargeReadsNinetyEightPointFivePercentOnAverageAfterSeventyFiveStepsOfEightHundred) {
+  constexpr int kSeeds = 5;
+  double sum = 0.0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    sum += train_one_epoch(
+        {"--recipe", "large", "--batch", "800", "--lr", "0.8", "--seed", std::to_string(seed)});
+  }
+  EXPECT_GE(sum / kSeeds, 98.5);
 }
 
 }  // namespace
