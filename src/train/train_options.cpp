@@ -22,7 +22,9 @@ TrainOptions recipe_options(const std::string& name) {
     options.schedule = ScheduleKind::kOneCycle;
     options.warmup = 0.2;
     if (name == "large") {
-      options.learning_rate = 0.5;
+      options.learning_rate = 0.283;  // 0.8 at 8 ranks
+      options.learning_rate_scale = LearningRateScale::kSqrt;
+      options.warmup = 0.3;
       options.clip_norm = 0.5;
       options.batch_norm = BatchNorm::kSync;
     }

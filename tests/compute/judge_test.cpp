@@ -151,7 +151,21 @@ TEST(Judge, UpdatesAsPyTorch) {
       {{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
        {0.29869522909549995, -1.19506449052625, 1.7237306915445001}},
       {{.optimizer = Optimizer::kAdamW, .learning_rate = 0.1, .weight_decay = 0.01},
-       {0.24341905005834097, -1.1548615397595643, 1.8731591394186966}}};
+       {0.24341905005834097, -1.1548615397595643, 1.8731591394186966}},
+      // The same behind torch.nn.utils.clip_grad_norm_. The gradients' norms are 1.04, 0.94 and 1.59: 0.5
+      // takes
+      // hold of all of them, 1 of two, and 2 of none.
+      {{.learning_rate = 0.1, .clip_norm = 0.5},
+       {0.4651758802124954, -1.2576970467591257, 1.9600571663920292}},
+      {{.learning_rate = 0.1, .clip_norm = 1.0},
+       {0.43380395166467967, -1.2602158066587186, 1.9183882371642145}},
+      {{.learning_rate = 0.1, .clip_norm = 2.0}, {0.4375, -1.275, 1.8625}},
+      {{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01, .clip_norm = 0.5},
+       {0.38986149244044976, -1.2132941024912982, 1.9096125094068463}},
+      {{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01, .clip_norm = 2.0},
+       {0.29869522909549995, -1.19506449052625, 1.7237306915445001}},
+      {{.optimizer = Optimizer::kAdamW, .learning_rate = 0.1, .weight_decay = 0.01, .clip_norm = 1.0},
+       {0.2381186333107107, -1.149995889743085, 1.8791231728918483}}};
   for (auto [rule, expected] : cases) {
     Doubles parameters{0.5, -1.25, 2.0};
     std::vector<Doubles> moments;

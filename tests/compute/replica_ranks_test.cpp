@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "compute/backend_test.hpp"
 #include "compute/judge.hpp"
 #include "compute/network_tolerance.hpp"
+#include "compute/random_values.hpp"
 #include "compute/replica.hpp"
 #include "compute/synthetic.hpp"
 #include "compute/tolerance.hpp"
@@ -90,6 +92,53 @@ TEST_P(ReplicaRanksTest, GivesWithSynchronisedBatchNormWhatOneRankGivesForAllRow
           all_within(replica->read_gradients(), expected.gradients, gradient_tolerances(network, expected)));
       EXPECT_TRUE(
           all_within(replica->read_state().buffers, judged.buffers, buffer_tolerances(network, judged)));
+    }
+  }
+}
+
+double norm_of(const judge::Doubles& values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+// How far a clipped step of SGD with Nesterov momentum may lie from the judge's where the gradient g may be
+// off by `allowed`. |g|, by which clipping divides, is then off by |allowed| at most; Nesterov takes the
+// gradient 1 + momentum times; and an update rounds about four times, as in replica_test.
+judge::Doubles clipped_step_tolerances(const UpdateRule& rule, const judge::Doubles& gradients,
+                                       const judge::Doubles& allowed) {
+  const double norm = norm_of(gradients);
+  const double factor = rule.learning_rate * (1.0 + rule.momentum) * rule.clip_norm / norm;
+  judge::Doubles result;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const double of_norm = std::abs(gradients[i]) * norm_of(allowed) / norm;
+    result.push_back(factor * (allowed[i] + of_norm) + tolerance(4.0, 2.0));
+  }
+  return result;
+}
+
+// What the recipe `large` rests on: P ranks x b take the step that 1 rank x P b takes.
+TEST_P(ReplicaRanksTest, TakesTheClippedStepThatOneRankTakesForAllRows) {
+  const UpdateRule rule{
+      .learning_rate = 0.5, .momentum = 0.9, .nesterov = true, .weight_decay = 5e-4, .clip_norm = 0.5};
+  Rows all(kBatch);
+  std::iota(all.begin(), all.end(), 0);
+  for (const Network& network : networks()) {
+    const Dataset dataset = synthetic_dataset(network, kBatch, 1, 1);
+    ModelState state = clear_state(network, dataset, all, clear_margin(network));
+    state.moments = {random_values(std::ssize(state.parameters), -1.0F, 1.0F, 2)};
+    judge::State judged(state);
+    const auto expected = forward_backward(network, judged, batch_of(dataset.train, network.input, all),
+                                           labels_of(dataset.train, all), 1.0 / kBatch);
+    ASSERT_GT(norm_of(expected.gradients), 2.0 * rule.clip_norm);
+    std::vector<judge::Doubles> moments{doubles(state.moments[0])};
+    judge::apply_update(rule, expected.gradients, judged.parameters, moments);
+    const auto allowed =
+        clipped_step_tolerances(rule, expected.gradients, gradient_tolerances(network, expected));
+    for (const Deal deal : {Deal::kEqual, Deal::kGrowing, Deal::kAllForTheLast}) {
+      SCOPED_TRACE(to_string(network.input) + ", deal " + std::to_string(static_cast<int>(deal)));
+      const auto replica = make(network, dataset, state, &world_);
+      step(*replica, rows_of(deal, world_.rank(), world_.size()));
+      replica->update(rule);
+      EXPECT_TRUE(all_within(replica->read_state().parameters, judged.parameters, allowed));
     }
   }
 }

@@ -199,6 +199,34 @@ TEST(Sampler, CountsTheSamplesOfEachStepAsTheRanksTakeThem) {
   });
 }
 
+// So that P ranks x b and 1 rank x P b train on the same images, step by step.
+TEST(Sampler, TakesInEachStepOfAllRanksWhatOneRankTakesWithTheirBatchesTogether) {
+  constexpr std::int64_t kBatch = 3;
+  for (const int ranks : {2, 5, 8}) {
+    SamplerOptions options{.sample_count = 101, .world_size = ranks, .batch = kBatch, .tail = Tail::kExact};
+    const std::vector<Rows> all = rows_of_all_ranks(options, 0);
+    const std::int64_t steps = Sampler(options).steps_per_epoch();
+    options.world_size = 1;
+    options.batch = kBatch * ranks;
+    const Rows of_one = Sampler(options).epoch_rows(0);
+    ASSERT_EQ(Sampler(options).steps_per_epoch(), steps);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const auto part_of = [step](const Rows& rows, std::int64_t batch) {
+        const std::int64_t first = std::min(step * batch, std::ssize(rows));
+        const std::int64_t last = std::min(first + batch, std::ssize(rows));
+        return Rows(rows.begin() + first, rows.begin() + last);
+      };
+      Rows taken;
+      for (const Rows& rows : all) {
+        const Rows part = part_of(rows, kBatch);
+        taken.insert(taken.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(std::ranges::is_permutation(taken, part_of(of_one, options.batch)))
+          << ranks << " ranks, step " << step;
+    }
+  }
+}
+
 TEST(Sampler, GoesOnWithinAnEpochWhereItWasLeft) {
   for_many_options([](const SamplerOptions& options) {
     const std::vector<Rows> whole = rows_of_all_ranks(options, 0);

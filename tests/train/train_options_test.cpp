@@ -22,7 +22,12 @@ TEST(TrainOptions, TheDefaultsAreTheTutorials) {
 
 TEST(TrainOptions, LargeIsOnecycleAtAGreaterRateWithClippingAndBatchNormOverAllRanks) {
   nlohmann::ordered_json expected = to_json(recipe_options("onecycle"));
-  expected.update({{"recipe", "large"}, {"lr", 0.5}, {"clip-norm", 0.5}, {"bn", "sync"}});
+  expected.update({{"recipe", "large"},
+                   {"lr", 0.283},
+                   {"lr-scale", "sqrt"},
+                   {"warmup", 0.3},
+                   {"clip-norm", 0.5},
+                   {"bn", "sync"}});
   EXPECT_EQ(to_json(recipe_options("large")), expected);
 }
 
