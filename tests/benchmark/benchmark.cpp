@@ -11,18 +11,15 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "benchmark/fma_peak.hpp"
+#include "benchmark/timing.hpp"
+#include "benchmark/training_step.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
-#include "compute/cpu/cpu_replica.hpp"
 #include "convnet/error.hpp"
-#include "convnet/sampler.hpp"
 
 namespace convnet {
 namespace {
-
-constexpr int kGroups = 10;
 
 struct Options {
   std::string data;
@@ -30,28 +27,6 @@ struct Options {
   int batch = 100;
   int steps = 200;
 };
-
-// Milliseconds that an action took, once for each group of repetitions, in rising order.
-struct Timing {
-  std::vector<double> groups;
-
-  double median() const { return (groups[(groups.size() - 1) / 2] + groups[groups.size() / 2]) / 2.0; }
-  double minimum() const { return groups.front(); }
-};
-
-template <class Action>
-Timing time_groups(int repetitions, const Action& action) {
-  Timing timing;
-  for (int group = 0; group < kGroups; ++group) {
-    const Stopwatch stopwatch;
-    for (int i = 0; i < repetitions; ++i) {
-      action();
-    }
-    timing.groups.push_back(1e3 * stopwatch.seconds() / repetitions);
-  }
-  std::ranges::sort(timing.groups);
-  return timing;
-}
 
 // Floating-point operations in the convolutions and the linear layer for one sample of a training step: a
 // product and a sum for each weight at each place of the output (also where it meets padding), for the
@@ -73,36 +48,17 @@ double operations_per_sample(const Network& network) {
 Timing time_training(const Options& options, const Dataset& dataset, const Network& network,
                      MpiCommunicator& world) {
   constexpr int kWarmUpSteps = 20;
-  const Sampler sampler({.sample_count = dataset.info.train_count,
-                         .rank = world.rank(),
-                         .world_size = world.size(),
-                         .batch = options.batch});
-  const std::vector<std::int32_t> rows = sampler.epoch_rows(0);
-  const auto batch = static_cast<std::size_t>(options.batch);
-  if (rows.size() < batch) {
-    throw Error(ExitCode::kUsage, fmt::format("--batch {}: a rank has only {} images", batch, rows.size()));
-  }
-  const auto replica =
-      make_cpu_replica({.network = network, .max_batch = options.batch, .threads = options.threads});
-  replica->load(dataset);
-  replica->write_state(initial_state(network, 0));
-  const float scale = 1.0F / static_cast<float>(options.batch * world.size());
-  UpdateRule rule;
-  std::size_t next = 0;
+  TrainingStep training(dataset, network, options.batch, options.threads, world);
   const auto step = [&] {
-    replica->forward_backward(std::span(rows).subspan(next, batch), scale);
-    replica->all_reduce_gradients(world);
-    replica->update(rule);
-    ++rule.step;
-    next = next + 2 * batch <= rows.size() ? next + batch : 0;
+    training.forward_backward();
+    training.all_reduce();
+    training.update();
   };
   for (int i = 0; i < kWarmUpSteps; ++i) {
     step();
   }
   const Timing timing = time_groups(std::max(1, options.steps / kGroups), step);
-  if (!replica->result().finite) {
-    throw Error(ExitCode::kData, "the loss is not finite: what was timed is no training");
-  }
+  training.require_finite();
   return timing;
 }
 

@@ -42,7 +42,8 @@ def measure(options, ranks, algorithm=None):
         environment.update(OMPI_MCA_coll_tuned_use_dynamic_rules="1")
         environment.update(OMPI_MCA_coll_tuned_allreduce_algorithm=str(OPEN_MPI[algorithm]))
     launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-    command = [*launcher, str(options.build / "convnet_scaling"), str(options.data), str(options.steps)]
+    command = [*launcher, str(options.build / "convnet_scaling"),
+               "--data", str(options.data), "--steps", str(options.steps)]
     print(f"measuring {ranks} ranks, {algorithm or 'default'}", file=sys.stderr, flush=True)
     result = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(result.stdout.splitlines()[-1])
