@@ -3,7 +3,9 @@
 namespace convnet {
 
 std::vector<Backend> all_backends() {
-  return {cpu_backend(1), cpu_backend(2), cpu_backend(3)};
+  std::vector<Backend> backends = cpu_backends_of_lesser_instruction_sets();
+  backends.insert(backends.end(), {cpu_backend(1), cpu_backend(2), cpu_backend(3)});
+  return backends;
 }
 
 }  // namespace convnet

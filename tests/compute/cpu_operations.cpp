@@ -1,4 +1,7 @@
+#include <hwy/highway.h>
 #include <omp.h>
+
+#include <string>
 
 #include "compute/cpu/apply_update.hpp"
 #include "compute/cpu/buffer.hpp"
@@ -143,7 +146,7 @@ class CpuOperations final : public Operations {
   LossPass softmax_cross_entropy(const Floats& logits, std::span<const std::int32_t> labels,
                                  float scale) override {
     LossPass pass{.dlogits = Floats(logits.size())};
-    const LossSums sums = cpu::softmax_cross_entropy(logits, labels, scale, pass.dlogits.data());
+    const LossSums sums = cpu::SoftmaxCrossEntropy(logits.size())(logits, labels, scale, pass.dlogits.data());
     pass.loss_sum = sums.loss;
     pass.correct = sums.correct;
     return pass;
@@ -169,16 +172,45 @@ class CpuOperations final : public Operations {
 }  // namespace convnet::cpu
 
 namespace convnet {
+namespace {
 
-Backend cpu_backend(int threads) {
-  return {.name = "cpu_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"),
+// Has Highway choose among these instruction sets from now on; 0: among all that the processor has.
+void choose_among(std::int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().DeInit();  // the next kernel chooses anew
+}
+
+Backend cpu_backend_on(std::int64_t targets, const std::string& name, int threads) {
+  return {.name = name,
           .unavailable = std::nullopt,
-          .make_operations = [threads] { return std::make_unique<cpu::CpuOperations>(threads); },
+          .make_operations =
+              [targets, threads] {
+                choose_among(targets);
+                return std::make_unique<cpu::CpuOperations>(threads);
+              },
           .make_replica =
-              [threads](ReplicaOptions options) {
+              [targets, threads](ReplicaOptions options) {
+                choose_among(targets);
                 options.threads = threads;
                 return make_cpu_replica(options);
               }};
+}
+
+}  // namespace
+
+Backend cpu_backend(int threads) {
+  return cpu_backend_on(0, "cpu_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads"),
+                        threads);
+}
+
+std::vector<Backend> cpu_backends_of_lesser_instruction_sets() {
+  choose_among(0);  // those that the processor has
+  std::vector<Backend> backends;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    backends.push_back(cpu_backend_on(target, std::string("cpu_") + hwy::TargetName(target), 1));
+  }
+  backends.erase(backends.begin());  // the best comes first
+  return backends;
 }
 
 }  // namespace convnet

@@ -85,4 +85,8 @@ std::vector<Backend> all_backends();
 
 Backend cpu_backend(int threads);
 
+// The CPU back end on one thread, held to each instruction set that Highway compiles for and this processor
+// has, but for the best, which cpu_backend() takes. oneDNN's own kernels stay those of the processor.
+std::vector<Backend> cpu_backends_of_lesser_instruction_sets();
+
 }  // namespace convnet

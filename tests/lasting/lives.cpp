@@ -97,7 +97,10 @@ Ending Lives::live(const Blow& blow) {
     wait_for(blow, job);
     ending.was_struck = !job.is_over();
     ending.phase = phase_name(job.phase(), job.out());
-    strike(blow, job);
+    for (const pid_t pid : victims_of(blow, job)) {
+      ending.was_launcher_struck |= scenario_.ranks > 1 && pid == job.launcher();
+      kill(pid, blow.signal);
+    }
   }
   ending.exit_code = job.wait();
   ending.out = job.out();
@@ -174,7 +177,7 @@ void Lives::wait_for(const Blow& blow, Job& job) {
   sleep_up_to(kPause);
 }
 
-void Lives::strike(const Blow& blow, const Job& job) {
+std::vector<pid_t> Lives::victims_of(const Blow& blow, const Job& job) {
   std::vector<pid_t> victims{job.launcher()};
   if (blow.target != Target::kLauncher && scenario_.ranks > 1) {
     const std::vector<pid_t> ranks = job.ranks();
@@ -185,9 +188,7 @@ void Lives::strike(const Blow& blow, const Job& job) {
       victims = {victims[std::uniform_int_distribution<std::size_t>(0, victims.size() - 1)(random_)]};
     }
   }
-  for (const pid_t pid : victims) {
-    kill(pid, blow.signal);
-  }
+  return victims;
 }
 
 // Lines of the program's own that are neither information nor what ranks say of one that was killed.

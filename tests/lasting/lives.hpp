@@ -36,7 +36,8 @@ struct Blow {
 struct Ending {
   int exit_code = 0;
   bool was_struck = false;
-  std::string phase;  // what it was doing then
+  bool was_launcher_struck = false;  // mpiexec: also where it had not started its ranks yet
+  std::string phase;                 // what it was doing then
   std::string out;
   std::string err;
 };
@@ -49,8 +50,6 @@ class Lives {
 
   // One life, resumed from the latest checkpoint: struck as asked for, if it lasts so long.
   Ending live(const Blow& blow);
-
-  int ranks() const { return scenario_.ranks; }
 
   // The step of the newest checkpoint; 0: none.
   std::int64_t newest_step() const;
@@ -67,7 +66,7 @@ class Lives {
   std::vector<std::string> arguments(bool is_kept) const;
   void wait_for(const Blow& blow, Job& job);
   bool has_come(Moment moment, std::size_t steps, const Job& job) const;
-  void strike(const Blow& blow, const Job& job);
+  std::vector<pid_t> victims_of(const Blow& blow, const Job& job);
   void check_resumption(const Ending& ending, const std::filesystem::path& newest) const;
   void check_checkpoints() const;
   void complete(const Ending& ending);

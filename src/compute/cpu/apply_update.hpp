@@ -7,7 +7,8 @@
 
 namespace convnet::cpu {
 
-// Applies `rule` to all parameters at once. `moments` holds rule.moments() arrays as long as the parameters.
+// Applies `rule` to all parameters at once, with the same bits on every processor, so that ranks on unlike
+// ones keep the same weights. `moments` holds rule.moments() arrays as long as the parameters.
 void apply_update(const UpdateRule& rule, std::span<const float> gradients, std::span<float> parameters,
                   std::span<std::vector<float>> moments);
 

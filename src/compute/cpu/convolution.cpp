@@ -2,22 +2,16 @@
 
 #include <optional>
 
+#include "compute/cpu/primitive_call.hpp"
+
 namespace convnet::cpu {
 namespace {
 
 using dnnl::memory;
+constexpr auto kPlacedByCall = &PrimitiveArgument::placed_by_call;
 
 memory::desc describe(const memory::dims& dimensions, memory::format_tag layout) {
   return {dimensions, memory::data_type::f32, layout};
-}
-
-// oneDNN takes pointers to mutable memory also for what it only reads.
-memory over(const memory::desc& description, const dnnl::engine& engine, const float* values) {
-  return {description, engine, const_cast<float*>(values)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-}
-
-dnnl::reorder make_reorder(const dnnl::engine& engine, const memory::desc& from, const memory::desc& to) {
-  return dnnl::reorder(dnnl::reorder::primitive_desc(engine, from, engine, to));
 }
 
 memory::dims weight_dimensions(const ImageShape& in, const ConvBlock& block) {
@@ -34,47 +28,68 @@ ConvolutionTensors describe_tensors(int batch, const ImageShape& in, const ConvB
           .padding = {block.padding, block.padding}};
 }
 
+// Weights from the canonical layout to the one that a primitive likes best.
+PrimitiveCall arrange(const dnnl::engine& engine, const memory::desc& canonical, const memory& weights) {
+  return {dnnl::reorder(dnnl::reorder::primitive_desc(engine, canonical, engine, weights.get_desc())),
+          {kPlacedByCall(DNNL_ARG_FROM, canonical, engine), {DNNL_ARG_TO, weights}}};
+}
+
+// The other way.
+PrimitiveCall restore(const dnnl::engine& engine, const memory& weights, const memory::desc& canonical) {
+  return {dnnl::reorder(dnnl::reorder::primitive_desc(engine, weights.get_desc(), engine, canonical)),
+          {{DNNL_ARG_FROM, weights}, kPlacedByCall(DNNL_ARG_TO, canonical, engine)}};
+}
+
 }  // namespace
 
-// All for one batch size: each primitive, and the weights in the layout that it likes best.
+// All for one batch size.
 struct Convolution::Primitives {
   Primitives(const dnnl::engine& engine, int batch, const ImageShape& in, const ConvBlock& block)
       : tensors(describe_tensors(batch, in, block)),
-        canonical_desc(describe(weight_dimensions(in, block), memory::format_tag::oihw)),
-        forward_desc(describe_forward(engine, tensors)),
-        forward(forward_desc),
-        forward_weights(forward_desc.weights_desc(), engine),
-        arrange_forward(make_reorder(engine, canonical_desc, forward_desc.weights_desc())),
-        weights_desc(describe_backward_weights(engine, tensors, forward_desc)),
-        backward_weights(weights_desc),
-        weights_gradient(weights_desc.diff_weights_desc(), engine),
-        restore_gradient(make_reorder(engine, weights_desc.diff_weights_desc(), canonical_desc)) {}
-
-  // Made on demand: the first convolution of a network never asks for its data gradient.
-  void add_data_gradient(const dnnl::engine& engine) {
-    data_desc = describe_backward_data(engine, tensors, forward_desc);
-    backward_data = dnnl::convolution_backward_data(data_desc);
-    data_weights = memory(data_desc.weights_desc(), engine);
-    arrange_data = make_reorder(engine, canonical_desc, data_desc.weights_desc());
-  }
+        canonical(describe(weight_dimensions(in, block), memory::format_tag::oihw)),
+        forward_description(describe_forward(engine, tensors)) {}
 
   ConvolutionTensors tensors;
-  memory::desc canonical_desc;
+  memory::desc canonical;
+  dnnl::convolution_forward::primitive_desc forward_description;
 
-  dnnl::convolution_forward::primitive_desc forward_desc;
-  dnnl::convolution_forward forward;
-  memory forward_weights;
-  dnnl::reorder arrange_forward;
+  // Each made at its first use: inference has no gradients, a network's first convolution none of its data.
+  struct Pass {
+    PrimitiveCall arrange;  // the weights before the convolution, their gradient behind it
+    PrimitiveCall convolve;
+  };
+  std::optional<Pass> forward, backward_weights, backward_data;
 
-  dnnl::convolution_backward_weights::primitive_desc weights_desc;
-  dnnl::convolution_backward_weights backward_weights;
-  memory weights_gradient;
-  dnnl::reorder restore_gradient;
+  void make_forward(const dnnl::engine& engine) {
+    const auto& description = forward_description;
+    const memory weights(description.weights_desc(), engine);
+    forward.emplace(Pass{arrange(engine, canonical, weights),
+                         {dnnl::convolution_forward(description),
+                          {kPlacedByCall(DNNL_ARG_SRC, description.src_desc(), engine),
+                           {DNNL_ARG_WEIGHTS, weights},
+                           kPlacedByCall(DNNL_ARG_BIAS, description.bias_desc(), engine),
+                           kPlacedByCall(DNNL_ARG_DST, description.dst_desc(), engine)}}});
+  }
 
-  dnnl::convolution_backward_data::primitive_desc data_desc;
-  std::optional<dnnl::convolution_backward_data> backward_data;
-  memory data_weights;
-  dnnl::reorder arrange_data;
+  void make_backward_weights(const dnnl::engine& engine) {
+    const auto description = describe_backward_weights(engine, tensors, forward_description);
+    const memory gradient(description.diff_weights_desc(), engine);
+    backward_weights.emplace(Pass{restore(engine, gradient, canonical),
+                                  {dnnl::convolution_backward_weights(description),
+                                   {kPlacedByCall(DNNL_ARG_SRC, description.src_desc(), engine),
+                                    kPlacedByCall(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
+                                    {DNNL_ARG_DIFF_WEIGHTS, gradient}}}});
+  }
+
+  void make_backward_data(const dnnl::engine& engine) {
+    const auto description = describe_backward_data(engine, tensors, forward_description);
+    const memory weights(description.weights_desc(), engine);
+    backward_data.emplace(Pass{arrange(engine, canonical, weights),
+                               {dnnl::convolution_backward_data(description),
+                                {kPlacedByCall(DNNL_ARG_DIFF_DST, description.diff_dst_desc(), engine),
+                                 {DNNL_ARG_WEIGHTS, weights},
+                                 kPlacedByCall(DNNL_ARG_DIFF_SRC, description.diff_src_desc(), engine)}}});
+  }
 };
 
 Convolution::Convolution(OneDnn& context, const ImageShape& input, const ConvBlock& block)
@@ -94,40 +109,31 @@ Convolution::Primitives& Convolution::primitives(int batch) {
 void Convolution::forward(int batch, const float* x, std::span<const float> weights,
                           std::span<const float> bias, float* y) {
   Primitives& p = primitives(batch);
-  const auto& engine = context_->engine;
-  memory canonical = over(p.canonical_desc, engine, weights.data());
-  p.arrange_forward.execute(context_->stream, canonical, p.forward_weights);
-  p.forward.execute(context_->stream, {{DNNL_ARG_SRC, over(p.forward_desc.src_desc(), engine, x)},
-                                       {DNNL_ARG_WEIGHTS, p.forward_weights},
-                                       {DNNL_ARG_BIAS, over(p.forward_desc.bias_desc(), engine, bias.data())},
-                                       {DNNL_ARG_DST, over(p.forward_desc.dst_desc(), engine, y)}});
+  if (!p.forward) {
+    p.make_forward(context_->engine);
+  }
+  p.forward->arrange(context_->stream, {weights.data()});
+  p.forward->convolve(context_->stream, {x, bias.data(), y});
   context_->stream.wait();
 }
 
 void Convolution::backward_weights(int batch, const float* x, const float* dy, std::span<float> dweights) {
   Primitives& p = primitives(batch);
-  const auto& engine = context_->engine;
-  p.backward_weights.execute(context_->stream,
-                             {{DNNL_ARG_SRC, over(p.weights_desc.src_desc(), engine, x)},
-                              {DNNL_ARG_DIFF_DST, over(p.weights_desc.diff_dst_desc(), engine, dy)},
-                              {DNNL_ARG_DIFF_WEIGHTS, p.weights_gradient}});
-  memory canonical = over(p.canonical_desc, engine, dweights.data());
-  p.restore_gradient.execute(context_->stream, p.weights_gradient, canonical);
+  if (!p.backward_weights) {
+    p.make_backward_weights(context_->engine);
+  }
+  p.backward_weights->convolve(context_->stream, {x, dy});
+  p.backward_weights->arrange(context_->stream, {dweights.data()});
   context_->stream.wait();
 }
 
 void Convolution::backward_data(int batch, const float* dy, std::span<const float> weights, float* dx) {
   Primitives& p = primitives(batch);
-  const auto& engine = context_->engine;
   if (!p.backward_data) {
-    p.add_data_gradient(engine);
+    p.make_backward_data(context_->engine);
   }
-  memory canonical = over(p.canonical_desc, engine, weights.data());
-  p.arrange_data.execute(context_->stream, canonical, p.data_weights);
-  p.backward_data->execute(context_->stream,
-                           {{DNNL_ARG_DIFF_DST, over(p.data_desc.diff_dst_desc(), engine, dy)},
-                            {DNNL_ARG_WEIGHTS, p.data_weights},
-                            {DNNL_ARG_DIFF_SRC, over(p.data_desc.diff_src_desc(), engine, dx)}});
+  p.backward_data->arrange(context_->stream, {weights.data()});
+  p.backward_data->convolve(context_->stream, {dy, dx});
   context_->stream.wait();
 }
 

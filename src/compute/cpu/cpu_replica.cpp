@@ -3,9 +3,9 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
+#include "compute/cpu/all_finite.hpp"
 #include "compute/cpu/apply_update.hpp"
 #include "compute/cpu/block.hpp"
 #include "compute/cpu/buffer.hpp"
@@ -55,6 +55,7 @@ class CpuReplica final : public Replica {
   std::vector<std::int32_t> labels_;
   Buffer<float> logits_;
   Buffer<float> logits_gradient_;
+  SoftmaxCrossEntropy softmax_cross_entropy_;
 
   ModelState state_;
   bool skips_nonfinite_;
@@ -74,6 +75,7 @@ CpuReplica::CpuReplica(const ReplicaOptions& options)
       labels_(static_cast<std::size_t>(max_batch_)),
       logits_(static_cast<std::size_t>(max_batch_) * static_cast<std::size_t>(network_.classes)),
       logits_gradient_(logits_.size()),
+      softmax_cross_entropy_(logits_.size()),
       skips_nonfinite_(options.skip_nonfinite),
       gradients_(static_cast<std::size_t>(layout_.parameter_count()) + 2) {
   blocks_.reserve(network_.blocks.size());
@@ -128,7 +130,7 @@ void CpuReplica::forward_backward(std::span<const std::int32_t> rows, float grad
   take_batch(dataset_->train, rows);
   forward(batch, true);
   const LossSums sums =
-      softmax_cross_entropy(logits(batch), labels(batch), gradient_scale, logits_gradient_.data());
+      softmax_cross_entropy_(logits(batch), labels(batch), gradient_scale, logits_gradient_.data());
   backward(batch);
   result_.local_loss_sum = sums.loss;
   const auto tail = gradients_.span().last(2);
@@ -141,8 +143,7 @@ void CpuReplica::all_reduce_gradients(Communicator& communicator) {
   const auto tail = gradients_.span().last(2);
   result_.loss_sum = communicator.size() == 1 ? result_.local_loss_sum : static_cast<double>(tail[0]);
   result_.correct = static_cast<std::int64_t>(tail[1]);
-  result_.finite = result_.finite &&
-                   std::ranges::all_of(gradients_.span(), [](float value) { return std::isfinite(value); });
+  result_.finite = result_.finite && all_finite(gradients_.span());
 }
 
 void CpuReplica::update(const UpdateRule& rule) {
@@ -167,7 +168,7 @@ EvalResult CpuReplica::evaluate(std::span<const std::int32_t> rows) {
     const int batch = static_cast<int>(size);
     take_batch(dataset_->test, rows.first(size));
     forward(batch, false);
-    const LossSums sums = softmax_cross_entropy(logits(batch), labels(batch), 0.0F, nullptr);
+    const LossSums sums = softmax_cross_entropy_(logits(batch), labels(batch), 0.0F, nullptr);
     total.loss_sum += sums.loss;
     total.correct += sums.correct;
     rows = rows.subspan(size);

@@ -9,7 +9,7 @@
 //
 #include <hwy/highway.h>
 
-#include "compute/cpu/channel_groups.hpp"
+#include "compute/cpu/for_each_vector.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace convnet::cpu::HWY_NAMESPACE {
@@ -47,7 +47,7 @@ void convolve_image(const float* image, const ImageShape& out, const float* taps
       const int size = out.width - column >= kLine ? kLine : 1;
       const float* first = image + row * stride + column;
       float* line = y + (static_cast<std::int64_t>(row) * out.width + column) * out.channels;
-      for_each_channel_group(out.channels, [&](auto d, int c) HWY_ATTR {
+      for_each_vector(out.channels, [&](auto d, int c) HWY_ATTR {
         if (size == kLine) {
           convolve_line<kLine>(d, first, stride, taps + c, bias + c, out.channels, line + c);
         } else {
@@ -88,7 +88,7 @@ void differentiate_taps(const float* image, const ImageShape& out, const float* 
   constexpr int kAllRows = kTapsAcross;
   constexpr int kSomeRows = 2;  // of whose sums 16 registers hold all
   const std::int64_t stride = out.width + kTapsAcross - 1;
-  for_each_channel_group(out.channels, [&](auto d, int c) HWY_ATTR {
+  for_each_vector(out.channels, [&](auto d, int c) HWY_ATTR {
     if constexpr (hn::MaxLanes(d) == 16) {  // AVX-512, with 32 registers
       differentiate_rows<kAllRows>(d, image, out, dy + c, dtaps + c);
     } else {

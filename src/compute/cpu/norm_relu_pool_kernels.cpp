@@ -9,7 +9,7 @@
 //
 #include <hwy/highway.h>
 
-#include "compute/cpu/channel_groups.hpp"
+#include "compute/cpu/for_each_vector.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace convnet::cpu::HWY_NAMESPACE {
@@ -29,7 +29,7 @@ void add_channel_sums(const float* x, const ImageShape& shape, double* sums, dou
   const std::int64_t stride = shape.channels;
   for (std::int64_t begin = 0; begin < shape.pixels(); begin += kBlock) {
     const std::int64_t length = std::min(kBlock, shape.pixels() - begin);
-    for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
       const float* first = x + begin * stride + c;
       auto sum = hn::Zero(d);
       for (std::int64_t i = 0; i < length; ++i) {
@@ -71,7 +71,7 @@ void normalise_relu_pool(const float* x, const ImageShape& shape, const float* s
   for (int row = 0; row < shape.height / 2; ++row) {
     for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
       const Window window(shape, row, column);
-      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+      for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
         const hn::RebindToSigned<decltype(d)> di;
         const auto factor = hn::LoadU(d, scale + c);
         const auto term = hn::LoadU(d, shift + c);
@@ -106,7 +106,7 @@ void add_gradient_sums(const float* dy, const float* winners, const std::uint8_t
   const std::int64_t stride = pooled.channels;
   for (std::int64_t begin = 0; begin < pooled.pixels(); begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, pooled.pixels());
-    for_each_channel_group(pooled.channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(pooled.channels, [&](auto d, int c) HWY_ATTR {
       const hn::RebindToSigned<decltype(d)> di;
       const hn::Rebind<std::uint8_t, decltype(d)> d8;
       const auto centre = hn::LoadU(d, mean + c);
@@ -136,7 +136,7 @@ HWY_INLINE hn::Vec<D> statistics_term(D d, const float* x, const InputGradient& 
 HWY_INLINE void differentiate_uncovered(const float* x, int first, int last, int channels,
                                         const InputGradient& terms, float* dx) {
   for (std::int64_t i = std::int64_t{first} * channels; i < std::int64_t{last} * channels; i += channels) {
-    for_each_channel_group(channels, [&](auto d, int c) HWY_ATTR {
+    for_each_vector(channels, [&](auto d, int c) HWY_ATTR {
       hn::StoreU(statistics_term(d, x + i + c, terms, c), d, dx + i + c);
     });
   }
@@ -150,7 +150,7 @@ void input_gradient(const float* x, const ImageShape& shape, const float* dy, co
   for (int row = 0; row < shape.height / 2; ++row) {
     for (int column = 0; column < shape.width / 2; ++column, out += shape.channels) {
       const Window window(shape, row, column);
-      for_each_channel_group(shape.channels, [&](auto d, int c) HWY_ATTR {
+      for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
         const hn::RebindToSigned<decltype(d)> di;
         const hn::Rebind<std::uint8_t, decltype(d)> d8;
         const auto place = hn::PromoteTo(di, hn::LoadU(d8, places + out + c));

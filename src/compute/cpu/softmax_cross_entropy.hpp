@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace convnet::cpu {
 
@@ -10,9 +11,17 @@ struct LossSums {
   std::int64_t correct = 0;  // samples whose first greatest logit is the label's
 };
 
-// Softmax cross-entropy of `logits`, N x classes, N being labels.size(). Where `gradient` is given, N x
-// classes, it becomes scale (softmax(logits) - one-hot(label)).
-LossSums softmax_cross_entropy(std::span<const float> logits, std::span<const std::int32_t> labels,
-                               float scale, float* gradient);
+// Softmax cross-entropy of up to `max_logits` logits, N x classes, N being labels.size(). Keeps its memory.
+class SoftmaxCrossEntropy {
+ public:
+  explicit SoftmaxCrossEntropy(std::size_t max_logits) : exponentials_(max_logits) {}
+
+  // Where `gradient` is given, N x classes, it becomes scale (softmax(logits) - one-hot(label)).
+  LossSums operator()(std::span<const float> logits, std::span<const std::int32_t> labels, float scale,
+                      float* gradient);
+
+ private:
+  std::vector<double> exponentials_;
+};
 
 }  // namespace convnet::cpu
