@@ -24,6 +24,27 @@ HWY_INLINE void add_as_doubles(D d, hn::Vec<D> values, double* totals) {
   }
 }
 
+// The sum over the pixels 0 .. length - 1, of which add(sum, i) adds one: four sums side by side, since each
+// addition waits for the one before.
+template <class D, class Add>
+HWY_INLINE hn::Vec<D> sum_over_pixels(D d, std::int64_t length, const Add& add) {
+  auto first = hn::Zero(d);
+  auto second = hn::Zero(d);
+  auto third = hn::Zero(d);
+  auto fourth = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + 4 <= length; i += 4) {
+    first = add(first, i);
+    second = add(second, i + 1);
+    third = add(third, i + 2);
+    fourth = add(fourth, i + 3);
+  }
+  for (; i < length; ++i) {
+    first = add(first, i);
+  }
+  return hn::Add(hn::Add(first, second), hn::Add(third, fourth));
+}
+
 void add_channel_sums(const float* x, const ImageShape& shape, double* sums, double* squares) {
   constexpr std::int64_t kBlock = 64;
   const std::int64_t stride = shape.channels;
@@ -31,16 +52,14 @@ void add_channel_sums(const float* x, const ImageShape& shape, double* sums, dou
     const std::int64_t length = std::min(kBlock, shape.pixels() - begin);
     for_each_vector(shape.channels, [&](auto d, int c) HWY_ATTR {
       const float* first = x + begin * stride + c;
-      auto sum = hn::Zero(d);
-      for (std::int64_t i = 0; i < length; ++i) {
-        sum = hn::Add(sum, hn::LoadU(d, first + i * stride));
-      }
+      const auto sum = sum_over_pixels(d, length, [=](auto partial, std::int64_t i) HWY_ATTR {
+        return hn::Add(partial, hn::LoadU(d, first + i * stride));
+      });
       const auto mean = hn::Div(sum, hn::Set(d, static_cast<float>(length)));
-      auto spread = hn::Zero(d);
-      for (std::int64_t i = 0; i < length; ++i) {
+      const auto spread = sum_over_pixels(d, length, [=](auto partial, std::int64_t i) HWY_ATTR {
         const auto distance = hn::Sub(hn::LoadU(d, first + i * stride), mean);
-        spread = hn::MulAdd(distance, distance, spread);
-      }
+        return hn::MulAdd(distance, distance, partial);
+      });
       add_as_doubles(d, sum, sums + c);
       add_as_doubles(d, spread, squares + c);
       HWY_ALIGN std::array<float, 16> lanes;
