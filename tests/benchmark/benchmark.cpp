@@ -13,7 +13,7 @@
 
 #include "benchmark/fma_peak.hpp"
 #include "benchmark/timing.hpp"
-#include "benchmark/training_step.hpp"
+#include "benchmark/training.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
 #include "convnet/error.hpp"
@@ -48,16 +48,9 @@ double operations_per_sample(const Network& network) {
 Timing time_training(const Options& options, const Dataset& dataset, const Network& network,
                      MpiCommunicator& world) {
   constexpr int kWarmUpSteps = 20;
-  TrainingStep training(dataset, network, options.batch, options.threads, world);
-  const auto step = [&] {
-    training.forward_backward();
-    training.all_reduce();
-    training.update();
-  };
-  for (int i = 0; i < kWarmUpSteps; ++i) {
-    step();
-  }
-  const Timing timing = time_groups(std::max(1, options.steps / kGroups), step);
+  Training training(dataset, network, options.batch, options.threads, world);
+  training.run(kWarmUpSteps);
+  const Timing timing = time_groups(std::max(1, options.steps / kGroups), [&] { training.step(); });
   training.require_finite();
   return timing;
 }

@@ -14,7 +14,7 @@
 
 #include "base/clock.hpp"
 #include "benchmark/timing.hpp"
-#include "benchmark/training_step.hpp"
+#include "benchmark/training.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
 #include "compute/cpu/gather.hpp"
@@ -31,38 +31,37 @@ struct Options {
 };
 
 template <class Action>
-double milliseconds(const Action& action) {
+double seconds_of(const Action& action) {
   const Stopwatch stopwatch;
   action();
-  return 1e3 * stopwatch.seconds();
+  return stopwatch.seconds();
 }
 
-// Mean milliseconds of a step and of its parts, which add up. The gather is part of forward_backward and is
+// Mean milliseconds of a step and of its parts, which add up. The gather is part of the forward pass and is
 // timed by itself, on the same rows; the communication includes the wait for the slowest rank; the rest is
 // the update.
 nlohmann::ordered_json time_step(const Dataset& dataset, const Network& network, int steps,
                                  MpiCommunicator& world) {
   constexpr int kWarmUpSteps = 10;
-  TrainingStep training(dataset, network, kBatch, 1, world);
+  Training training(dataset, network, kBatch, 1, world);
   std::vector<float> images(static_cast<std::size_t>(kBatch * network.input.size()));
-  double whole = 0.0, passes = 0.0, communication = 0.0, data = 0.0;
-  for (int step = -kWarmUpSteps; step < steps; ++step) {
-    const double share = step < 0 ? 0.0 : 1.0 / steps;
-    data += share * milliseconds([&] {
-              cpu::gather_images(dataset.train.images, network.input, training.rows(), images.data());
-            });
-    whole += share * milliseconds([&] {
-               passes += share * milliseconds([&] { training.forward_backward(); });
-               communication += share * milliseconds([&] { training.all_reduce(); });
-               training.update();
-             });
+  training.run(kWarmUpSteps);
+  training.take_seconds();
+  double whole = 0.0;
+  double gather = 0.0;
+  for (int i = 0; i < steps; ++i) {
+    gather += seconds_of(
+        [&] { cpu::gather_images(dataset.train.images, network.input, training.rows(), images.data()); });
+    whole += seconds_of([&] { training.step(); });
   }
   training.require_finite();
-  return {{"step_ms", whole},
-          {"compute_ms", passes - data},
-          {"communication_ms", communication},
-          {"data_ms", data},
-          {"rest_ms", whole - passes - communication}};
+  const Training::Parts parts = training.take_seconds();
+  const double scale = 1e3 / steps;
+  return {{"step_ms", whole * scale},
+          {"compute_ms", (parts.forward_backward - gather) * scale},
+          {"communication_ms", parts.all_reduce * scale},
+          {"data_ms", gather * scale},
+          {"rest_ms", parts.update * scale}};
 }
 
 // [bytes, seconds] of an all-reduce, for each of many sizes: the median over groups, on rank 0.

@@ -33,10 +33,14 @@ def cost(seconds, efficiency):
     return f"{1e3 * seconds:.2f} ({100 * efficiency:.3g} %)"
 
 
-def measured_table(study):
+def measured_row(run):
     parts = ("compute_ms", "communication_ms", "data_ms", "rest_ms", "step_ms")
+    return [run["ranks"], *(f"{ms:.2f}" for ms in (*(run["step"][part] for part in parts), max(run["steps_ms"])))]
+
+
+def measured_table(study):
     return table(["ranks", "compute", "communication", "data", "rest", "step, ms", "slowest run's step"],
-                 [[run["ranks"], *(f"{run['step'][part]:.2f}" for part in parts), f"{max(run['steps_ms']):.2f}"] for run in study["measured"]])
+                 [measured_row(run) for run in study["measured"]])
 
 
 def fit_row(ranks, algorithm, times):

@@ -42,7 +42,7 @@ def platform(ranks, network):
 
 
 def step_seconds(ranks, algorithm, network, gradient_bytes, compute_microseconds, corrections=CONSTANTS_ALONE):
-    """Simulated seconds of a step, on a network as model.two_level has it. All steps take equally long: one is enough."""
+    """Simulated seconds of a step, on a network as model.two_level has it. One is enough: all take equally long."""
     node = network["node"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -36,7 +36,7 @@ def measure(options, ranks, steps, algorithm=None):
 
 
 def measured_steps(options):
-    """Of each number of ranks the fastest round, with the steps of all: what else the machine does only adds to them."""
+    """Of each number of ranks the fastest round, with the steps of all: other work only adds to them."""
     rounds = [[measure(options, ranks, options.steps) for ranks in (1, 2, 4)] for _ in range(options.rounds)]
     for runs in zip(*rounds):
         runs = sorted(runs, key=lambda run: run["step"]["step_ms"])

@@ -1,15 +1,18 @@
-#include "benchmark/training_step.hpp"
+#include "benchmark/training.hpp"
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "base/clock.hpp"
 #include "compute/cpu/cpu_replica.hpp"
 #include "convnet/error.hpp"
 #include "convnet/sampler.hpp"
 
 namespace convnet {
 
-TrainingStep::TrainingStep(const Dataset& dataset, const Network& network, int batch, int threads,
-                           MpiCommunicator& world)
+Training::Training(const Dataset& dataset, const Network& network, int batch, int threads,
+                   MpiCommunicator& world)
     : world_(world),
       batch_(static_cast<std::size_t>(batch)),
       scale_(1.0F / static_cast<float>(batch * world.size())) {
@@ -26,16 +29,34 @@ TrainingStep::TrainingStep(const Dataset& dataset, const Network& network, int b
   replica_->write_state(initial_state(network, 0));
 }
 
-void TrainingStep::update() {
+void Training::step() {
+  const Stopwatch stopwatch;
+  replica_->forward_backward(rows(), scale_);
+  const double computed = stopwatch.seconds();
+  replica_->all_reduce_gradients(world_);
+  const double summed = stopwatch.seconds();
   replica_->update(rule_);
   ++rule_.step;
   next_ = next_ + 2 * batch_ <= rows_.size() ? next_ + batch_ : 0;
+  seconds_.forward_backward += computed;
+  seconds_.all_reduce += summed - computed;
+  seconds_.update += stopwatch.seconds() - summed;
 }
 
-void TrainingStep::require_finite() {
-  if (!replica_->result().finite) {
-    throw Error(ExitCode::kData, "the loss is not finite: what was timed is no training");
+void Training::run(int steps) {
+  for (int i = 0; i < steps; ++i) {
+    step();
   }
+}
+
+void Training::require_finite() {
+  if (!replica_->result().finite) {
+    throw Error(ExitCode::kData, "the loss is not finite: what was measured is no training");
+  }
+}
+
+Training::Parts Training::take_seconds() {
+  return std::exchange(seconds_, {});
 }
 
 }  // namespace convnet
