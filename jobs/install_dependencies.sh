@@ -14,7 +14,7 @@ packages=(g++ cmake ninja-build make pkg-config
   libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libhwy-dev libcli11-dev libspdlog-dev nlohmann-json3-dev
   zlib1g-dev libssl-dev)
 test_packages=(libgtest-dev libgmock-dev dataset-fashion-mnist
-  slurmctld slurmd slurm-client munge iproute2 util-linux procps mpich libsimgrid-dev)
+  slurmctld slurmd slurm-client munge iproute2 util-linux procps mpich libsimgrid-dev valgrind)
 check_packages=(git clang-format clang-tidy-16 libomp-16-dev shellcheck)
 readonly unavailable=69
 

@@ -49,10 +49,6 @@ std::int64_t multiply_and_add(std::int64_t rounds, float* sink) {
   return rounds * kChains * 2 * static_cast<std::int64_t>(hn::Lanes(d));
 }
 
-const char* instruction_set() {
-  return hwy::TargetName(HWY_TARGET);
-}
-
 }  // namespace convnet::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -60,9 +56,8 @@ HWY_AFTER_NAMESPACE();
 namespace convnet {
 
 HWY_EXPORT(multiply_and_add);
-HWY_EXPORT(instruction_set);
 
-FmaPeak measure_fma_peak(int threads) {
+double measure_fma_gflops(int threads) {
   constexpr int kRuns = 100;
   constexpr std::int64_t kRounds =
       400'000;  // about a millisecond: short enough to run undisturbed now and then
@@ -77,7 +72,7 @@ FmaPeak measure_fma_peak(int threads) {
     }
     best = std::max(best, static_cast<double>(operations) / stopwatch.seconds());
   }
-  return {best / 1e9, HWY_DYNAMIC_DISPATCH(instruction_set)()};
+  return best / 1e9;
 }
 
 }  // namespace convnet

@@ -1,50 +1,76 @@
 #!/usr/bin/env python3
 """Measures convnet's training step, and PyTorch's beside it where a Python with torch is at hand. Prints one JSON.
 
-    tests/benchmark/run.py [--python PATH] [--cases 1x1,1x2,2x1] [--rounds 3] [--output FILE]
+    tests/benchmark/run.py [--python PATH] [--rounds 3] [--output FILE]
+    tests/benchmark/run.py --record                  # writes speed.json and README.md's tables
 
-A case is RANKS x THREADS (a rank). Ours and PyTorch's settings take turns in every round, so that a slow moment of
-the machine meets both; each figure is the median over the rounds. PyTorch counts with its fastest setting on as many
-cores: any case with the same ranks x threads. Progress goes to stderr.
+A case is RANKSxTHREADS[:BATCH[:avx2]]: threads and batch (100) a rank, on the processor's best instruction set or on
+AVX2. Ours and PyTorch's settings take turns in every round, so that a slow moment of the machine meets both; each
+figure is the median over the rounds. Cases of batch 100 meet all settings of PyTorch, the others the two that were the
+fastest of these on as many ranks and threads. Progress goes to stderr.
 """
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-PEERS = {
+import table
+from programs import HERE, ROOT, add_options, data_file, environment
+
+CASES = "1x1,1x2,2x1,1x1:32,1x1:512,1x1:1000,1x1:100:avx2"
+SETTINGS = {
     "nchw": [],
     "channels_last": ["--layout", "channels_last"],
     "nchw, compiled": ["--compile"],
     "channels_last, compiled": ["--layout", "channels_last", "--compile"],
-    "nchw, DataLoader": ["--loader", "torchvision"],
+    table.TUTORIAL: ["--loader", "torchvision"],
 }
+
+
+class Case(NamedTuple):
+    ranks: int
+    threads: int
+    batch: int = 100
+    isa: str = "native"
+
+    @staticmethod
+    def parse(text):
+        processes, *more = text.split(":")
+        return Case(*map(int, processes.split("x")), *map(int, more[:1]), *more[1:])
+
+    @property
+    def meets_all(self):
+        return self.batch == 100 and self.isa == "native"
+
+    def flags(self, options):
+        """As many images in every case; at least two steps a group."""
+        steps = max(20, options.steps * 100 // self.batch)
+        return ["--threads", self.threads, "--batch", self.batch, "--steps", steps]
 
 
 def log(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def environment():
-    allow_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **(allow_root if os.getuid() == 0 else {})}
-
-
-def json_of(command):
-    """What a program prints as its last line of JSON; None, with its last words on stderr, if it fails."""
-    result = subprocess.run(list(map(str, command)), env=environment(), capture_output=True, text=True)
+def output_of(command, **variables):
+    """What a program prints; None, with its last words on stderr, if it fails."""
+    command = list(map(str, command))
+    result = subprocess.run(command, env=environment(**variables), capture_output=True, text=True)
     if result.returncode == 0:
-        return json.loads(result.stdout.splitlines()[-1])
-    log(f"failed: {' '.join(map(str, command))}: {(result.stderr.splitlines() or ['no message'])[-1]}")
+        return result.stdout
+    log(f"failed: {' '.join(command)}: {(result.stderr.splitlines() or ['no message'])[-1]}")
     return None
+
+
+def json_of(output):
+    return json.loads(output.splitlines()[-1]) if output else None
 
 
 def python_with_torch(asked_for):
@@ -65,15 +91,28 @@ def machine():
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
 
 
-def measure_ours(options, ranks, threads):
-    launcher = [] if ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks]
-    flags = ["--data", options.data, "--threads", threads, "--batch", options.batch, "--steps", options.steps]
-    return json_of([*launcher, options.build / "convnet_benchmark", *flags])
+def our_command(options, case):
+    launcher = [] if case.ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", case.ranks]
+    program = [options.build / "convnet_benchmark", "--data", options.data, "--isa", case.isa]
+    return [*launcher, *program, *case.flags(options)]
 
 
-def measure_peer(options, python, ranks, threads, setting):
-    flags = ["--world", ranks, "--threads", threads, "--batch", options.batch, "--steps", options.steps]
-    return json_of([python, HERE / "pytorch_peer.py", ROOT / "data", *flags, *PEERS[setting]])
+def measure_ours(options, case):
+    return json_of(output_of(our_command(options, case)))
+
+
+def measure_peer(options, python, case, setting):
+    flags = ["--world", case.ranks, *case.flags(options), *SETTINGS[setting]]
+    limits = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"} if case.isa == "avx2" else {}
+    return json_of(output_of([python, HERE / "pytorch_peer.py", ROOT / "data", *flags], **limits))
+
+
+def second_convolution_ms(options, case):
+    """The median milliseconds of each pass of the second convolution, as oneDNN tells them."""
+    output = output_of([*our_command(options, case), "--only-steps"], ONEDNN_VERBOSE="1") or ""
+    passes = re.findall(r"exec,cpu,convolution,[^,]*,(\w+),[^\n]*?ic16oc32[^\n,]*,([\d.]+)", output)
+    kinds = sorted({kind for kind, _ in passes})
+    return {kind: statistics.median(float(ms) for name, ms in passes if name == kind) for kind in kinds}
 
 
 def medians(rounds):
@@ -89,39 +128,39 @@ def medians(rounds):
     return merged
 
 
+def measure_case(options, python, case, settings):
+    """Our figures and each setting's, which take turns."""
+    ours, peers = [], {setting: [] for setting in settings if python}
+    for _ in range(options.rounds):
+        ours.append(measure_ours(options, case))
+        for setting, reports in peers.items():
+            reports.append(measure_peer(options, python, case, setting))
+    measured = {
+        **case._asdict(),
+        "convnet": medians(ours),
+        "pytorch": {setting: medians(reports) for setting, reports in peers.items()},
+    }
+    if case.meets_all:
+        measured["second_convolution_ms"] = second_convolution_ms(options, case)
+    return measured
+
+
+def two_fastest(measured, case):
+    """PyTorch's two fastest settings on as many ranks and threads, its data in memory; all if none was measured."""
+    for other in measured:
+        if (other["ranks"], other["threads"]) == (case.ranks, case.threads):
+            rates = {name: report["images_per_s"] for name, report in other["pytorch"].items() if report}
+            return sorted(rates, key=rates.get, reverse=True)[:2]
+    return list(SETTINGS)
+
+
 def measure_cases(options, python):
-    """For each case our figures and each peer setting's."""
-    ours = {case: [] for case in options.cases}
-    peers = {case: {setting: [] for setting in PEERS if python} for case in options.cases}
-    for round_number in range(1, options.rounds + 1):
-        for case in options.cases:
-            log(f"round {round_number}/{options.rounds}: {case[0]} ranks x {case[1]} threads")
-            ours[case].append(measure_ours(options, *case))
-            for setting, reports in peers[case].items():
-                reports.append(measure_peer(options, python, *case, setting))
-    return [
-        {
-            "cores": case[0] * case[1],
-            "convnet": medians(ours[case]),
-            "pytorch": {setting: medians(reports) for setting, reports in peers[case].items()},
-        }
-        for case in options.cases
-    ]
-
-
-def add_ratios(cases):
-    """To each case the best PyTorch on as many cores, and how many times as many images a second are ours."""
-    for case in cases:
-        rivals = [
-            (report["images_per_s"], f"{report['ranks']}x{report['threads']} {setting}")
-            for other in cases
-            if other["cores"] == case["cores"]
-            for setting, report in other["pytorch"].items()
-            if report
-        ]
-        if rivals and case["convnet"]:
-            images_per_s, case["best_pytorch"] = max(rivals)
-            case["times_best_pytorch"] = round(case["convnet"]["images_per_s"] / images_per_s, 3)
+    measured = []
+    for case in sorted(options.cases, key=lambda case: not case.meets_all):
+        log(f"{case}, {options.rounds} rounds")
+        settings = list(SETTINGS) if case.meets_all else two_fastest(measured, case)
+        measured.append(measure_case(options, python, case, settings))
+    return measured
 
 
 def seconds_to_help(convnet):
@@ -164,37 +203,36 @@ def start_up(options):
 
 
 def parse_options():
-    cores = len(os.sched_getaffinity(0))
-    cases = dict.fromkeys([(1, 1), (1, cores), *([(2, cores // 2)] if cores > 1 else [])])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="folder of the programs")
-    parser.add_argument("--data", type=Path, help="data file; made of data/ if not given")
+    add_options(parser)
     parser.add_argument("--python", help="a Python with torch")
-    parser.add_argument("--cases", default=",".join(f"{ranks}x{threads}" for ranks, threads in cases))
-    parser.add_argument("--batch", type=int, default=100, help="images a rank and step")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--cases", default=CASES, help=f"what to measure ({CASES})")
+    parser.add_argument("--steps", type=int, default=200, help="steps of 100 images; in larger batches fewer (200)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="write the JSON here too")
+    parser.add_argument("--record", action="store_true", help="write the JSON to speed.json, its tables to README.md")
     options = parser.parse_args()
-    options.cases = [tuple(map(int, case.split("x"))) for case in options.cases.split(",")]
+    options.cases = [Case.parse(case) for case in options.cases.split(",")]
     return options
 
 
 def main():
     options = parse_options()
     python = python_with_torch(options.python)
-    with tempfile.TemporaryDirectory() as folder:
-        if options.data is None:
-            options.data = Path(folder) / "mnist.h5"
-            subprocess.run(
-                [options.build / "convnet", "convert", ROOT / "data", options.data], check=True, stdout=sys.stderr
-            )
-        result = {"machine": machine(), "start_up": start_up(options), "cases": measure_cases(options, python)}
-    add_ratios(result["cases"])
+    with data_file(options) as options.data:
+        result = {
+            "machine": machine(),
+            "rounds": options.rounds,
+            "start_up": start_up(options),
+            "cases": measure_cases(options, python),
+        }
     text = json.dumps(result, indent=2)
     print(text)
     if options.output:
         options.output.write_text(text + "\n")
+    if options.record:
+        table.SPEED.write_text(text + "\n")
+        table.write_readme(result)
 
 
 if __name__ == "__main__":
