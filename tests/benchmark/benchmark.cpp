@@ -10,22 +10,19 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "benchmark/fma_peak.hpp"
 #include "benchmark/instruction_set.hpp"
+#include "benchmark/timing.hpp"
+#include "benchmark/training.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/shared_dataset.hpp"
 #include "compute/cpu/cpu_replica.hpp"
 #include "convnet/error.hpp"
-#include "convnet/sampler.hpp"
 
 namespace convnet {
 namespace {
-
-constexpr int kGroups = 10;
 
 struct Options {
   std::string data;
@@ -35,28 +32,6 @@ struct Options {
   std::string isa = "native";
   bool only_steps = false;
 };
-
-// Milliseconds that an action took, once for each group of repetitions, in rising order.
-struct Timing {
-  std::vector<double> groups;
-
-  double median() const { return (groups[(groups.size() - 1) / 2] + groups[groups.size() / 2]) / 2.0; }
-  double minimum() const { return groups.front(); }
-};
-
-template <class Action>
-Timing time_groups(int repetitions, const Action& action) {
-  Timing timing;
-  for (int group = 0; group < kGroups; ++group) {
-    const Stopwatch stopwatch;
-    for (int i = 0; i < repetitions; ++i) {
-      action();
-    }
-    timing.groups.push_back(1e3 * stopwatch.seconds() / repetitions);
-  }
-  std::ranges::sort(timing.groups);
-  return timing;
-}
 
 // Floating-point operations in the convolutions and the linear layer for one sample of a training step: a
 // product and a sum for each weight at each place of the output (also where it meets padding), for the
@@ -74,79 +49,6 @@ double operations_per_sample(const Network& network) {
   products += static_cast<double>(3 * features.size() * network.classes);
   return 2.0 * products;
 }
-
-// The trainer's step, over and over, on one batch of this rank's samples after the other.
-class Training {
- public:
-  Training(const Options& options, const Dataset& dataset, const Network& network, MpiCommunicator& world)
-      : rows_(rows_of_rank(options, dataset, world)),
-        batch_(static_cast<std::size_t>(options.batch)),
-        scale_(1.0F / static_cast<float>(options.batch * world.size())),
-        world_(&world),
-        replica_(
-            make_cpu_replica({.network = network, .max_batch = options.batch, .threads = options.threads})) {
-    replica_->load(dataset);
-    replica_->write_state(initial_state(network, 0));
-  }
-
-  void step() {
-    const Stopwatch stopwatch;
-    replica_->forward_backward(std::span(rows_).subspan(next_, batch_), scale_);
-    const double computed = stopwatch.seconds();
-    replica_->all_reduce_gradients(*world_);
-    const double summed = stopwatch.seconds();
-    replica_->update(rule_);
-    ++rule_.step;
-    next_ = next_ + 2 * batch_ <= rows_.size() ? next_ + batch_ : 0;
-    seconds_.forward_backward += computed;
-    seconds_.all_reduce += summed - computed;
-    seconds_.update += stopwatch.seconds() - summed;
-  }
-
-  void run(int steps) {
-    for (int i = 0; i < steps; ++i) {
-      step();
-    }
-  }
-
-  void require_finite() {
-    if (!replica_->result().finite) {
-      throw Error(ExitCode::kData, "the loss is not finite: what was measured is no training");
-    }
-  }
-
-  // Of all steps since it was asked for last.
-  struct Parts {
-    double forward_backward = 0.0;
-    double all_reduce = 0.0;  // with the wait for the slowest rank
-    double update = 0.0;
-  };
-  Parts take_seconds() { return std::exchange(seconds_, {}); }
-
- private:
-  static std::vector<std::int32_t> rows_of_rank(const Options& options, const Dataset& dataset,
-                                                const MpiCommunicator& world) {
-    const Sampler sampler({.sample_count = dataset.info.train_count,
-                           .rank = world.rank(),
-                           .world_size = world.size(),
-                           .batch = options.batch});
-    std::vector<std::int32_t> rows = sampler.epoch_rows(0);
-    if (rows.size() < static_cast<std::size_t>(options.batch)) {
-      throw Error(ExitCode::kUsage,
-                  fmt::format("--batch {}: a rank has only {} images", options.batch, rows.size()));
-    }
-    return rows;
-  }
-
-  std::vector<std::int32_t> rows_;
-  std::size_t batch_;
-  std::size_t next_ = 0;
-  float scale_;
-  MpiCommunicator* world_;
-  std::unique_ptr<Replica> replica_;
-  UpdateRule rule_;
-  Parts seconds_;
-};
 
 // The sum of a gradient over all ranks, by itself.
 Timing time_all_reduce(const Network& network, MpiCommunicator& world) {
@@ -186,7 +88,7 @@ nlohmann::ordered_json measure(const Options& options, const Dataset& dataset, c
   world.barrier();
   std::array peak{measure_fma_gflops(options.threads)};
   world.all_reduce_sum(std::span<double>(peak));
-  Training training(options, dataset, network, world);
+  Training training(dataset, network, options.batch, options.threads, world);
   training.run(kWarmUpSteps);
   training.take_seconds();
   const int group = std::max(1, options.steps / kGroups);
@@ -219,7 +121,7 @@ void run(const Options& options) {
 
   nlohmann::ordered_json report = describe(options, world);
   if (options.only_steps) {
-    Training training(options, dataset, network, world);
+    Training training(dataset, network, options.batch, options.threads, world);
     training.run(options.steps);
     training.require_finite();
   } else {

@@ -16,9 +16,9 @@ def coefficients(algorithm, p, n):
     }[algorithm]
 
 
-def all_reduce(algorithm, p, n, alpha, beta):
-    messages, transferred = coefficients(algorithm, p, n)
-    return messages * alpha + transferred * beta
+def all_reduce(algorithm, p, n, link):
+    """Seconds, over a link (alpha, beta)."""
+    return sum(count * constant for count, constant in zip(coefficients(algorithm, p, n), link))
 
 
 def fit(algorithm, p, times):
@@ -35,10 +35,10 @@ def fit(algorithm, p, times):
 
 def best(p, n, link):
     """Of the two algorithms whose latency grows with log2 p, the faster."""
-    return min(all_reduce(name, p, n, *link) for name in ("recursive_doubling", "rabenseifner"))
+    return min(all_reduce(name, p, n, link) for name in ("recursive_doubling", "rabenseifner"))
 
 
-def two_level(p, n, network):
+def two_level(p, n, network, seconds=best):
     """Within nodes of `node` ranks, then each rank with its like in all other nodes, over a port of its own."""
     inside = min(p, network["node"])
-    return best(inside, n, network["inside"]) + best(ceil(p / inside), n, network["between"])
+    return seconds(inside, n, network["inside"]) + seconds(ceil(p / inside), n, network["between"])

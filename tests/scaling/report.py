@@ -1,68 +1,23 @@
 #!/usr/bin/env python3
-"""Makes scaling.svg of scaling.json, and prints its tables in Markdown."""
+"""Makes of scaling.json the plot scaling.svg and the tables in the README, between their marks.
+
+    report.py            # writes both
+    report.py --check    # exit code 1 unless both are these very ones
+"""
+import argparse
 import json
-from math import log2
+import sys
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
+import model
+import plot
+import predict
+
 HERE = Path(__file__).resolve().parent
-LINES = {  # class, name
-    ("cpu", "infiniband"): ("a", "CPU, InfiniBand"),
-    ("cpu", "ethernet"): ("b", "CPU, Ethernet"),
-    ("gpu", "infiniband"): ("c", "GPU (estimate), InfiniBand"),
-    ("gpu", "ethernet"): ("d", "GPU (estimate), Ethernet"),
-}
-STYLE = """
-  svg { background: #fff; font: 13px sans-serif }
-  text { fill: #222 } .grid { stroke: #ddd } polyline { fill: none; stroke-width: 2.5 }
-  .a { stroke: #0b62b5 } .b { stroke: #b34700; stroke-dasharray: 8 3 }
-  .c { stroke: #0a7d53; stroke-dasharray: 2 3 } .d { stroke: #9c2a86; stroke-dasharray: 10 3 2 3 }
-  @media (prefers-color-scheme: dark) {
-    svg { background: #14171c } text { fill: #e6e6e6 } .grid { stroke: #3a3f47 }
-    .a { stroke: #6cb4ff } .b { stroke: #ffa657 } .c { stroke: #56d8a4 } .d { stroke: #ee8fdc }
-  }
-"""
-
-
-def panel(left, title, kind, rows):
-    """One diagram: parallel efficiency in % over ranks, on a logarithmic axis."""
-    width, height, top, decades = 330, 220, 60, 12
-
-    def place(ranks, efficiency):
-        return f"{left + width * log2(ranks) / decades:.1f},{top + height * (1 - efficiency):.1f}"
-
-    parts = [f'<text x="{left}" y="{top - 16}" font-weight="bold">{title}</text>']
-    for percent in range(0, 101, 25):
-        y = top + height * (1 - percent / 100)
-        parts.append(f'<path class="grid" d="M{left} {y}h{width}"/>')
-        parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{percent} %</text>')
-    for exponent in range(0, decades + 1, 2):
-        x = left + width * exponent / decades
-        parts.append(f'<text x="{x:.1f}" y="{top + height + 20}" text-anchor="middle">{1 << exponent}</text>')
-    parts.append(f'<text x="{left + width / 2}" y="{top + height + 40}" text-anchor="middle">ranks</text>')
-    for key, (style, _) in LINES.items():
-        points = [place(row["ranks"], row[f"{kind}_efficiency"]) for row in rows
-                  if (row["device"], row["network"]) == key]
-        parts.append(f'<polyline class="{style}" points="{" ".join(points)}"/>')
-    return parts
-
-
-def plot(rows):
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 380" role="img" aria-labelledby="title desc">',
-             '<title id="title">Predicted parallel efficiency from 1 to 4,096 ranks</title>']
-    ends = [f"{name}: {row['weak_efficiency']:.0%} weak, {row['strong_efficiency']:.1%} strong"
-            for key, (_, name) in LINES.items() for row in rows
-            if (row["device"], row["network"], row["ranks"]) == (*key, 4096)]
-    parts.append(f'<desc id="desc">Modelled, not measured. At 4,096 ranks: {"; ".join(ends)}.</desc>')
-    parts.append(f"<style>{STYLE}</style>")
-    parts += ['<text x="60" y="22" font-size="15">Parallel efficiency, modelled</text>']
-    parts += panel(60, "Weak: 100 images a rank", "weak", rows)
-    parts += panel(455, "Strong: 4,096 images in all", "strong", rows)
-    for i, (style, name) in enumerate(LINES.values()):
-        x = 60 + 360 * (i % 2)
-        y = 342 + 20 * (i // 2)
-        parts.append(f'<polyline class="{style}" points="{x},{y - 4} {x + 40},{y - 4}"/>')
-        parts.append(f'<text x="{x + 48}" y="{y}">{name}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+STUDY, SVG, README = HERE / "scaling.json", HERE / "scaling.svg", HERE.parent.parent / "README.md"
+SHOWN_RANKS = (64, 1024, 4096)
 
 
 def table(titles, rows):
@@ -70,36 +25,108 @@ def table(titles, rows):
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
-def measured_tables(report):
+def title(algorithm):
+    return algorithm.replace("_", " ").replace("rabenseifner", "Rabenseifner")
+
+
+def cost(seconds, efficiency):
+    return f"{1e3 * seconds:.2f} ({100 * efficiency:.3g} %)"
+
+
+def measured_row(run):
     parts = ("compute_ms", "communication_ms", "data_ms", "rest_ms", "step_ms")
-    yield table(["ranks", "compute", "communication", "data", "rest", "step, ms"],
-                [[m["ranks"], *(f"{m['step'][part]:.2f}" for part in parts)] for m in report["measured"]])
-    yield table(["ranks", "all-reduce", "alpha, us", "1/beta, GB/s", "mean (worst) error of the fit"],
-                [[f["ranks"], f["algorithm"].replace("_", " "), f"{f['alpha_us']:.1f}", f"{f['gigabytes_per_s']:.1f}",
-                  f"{f['mean_error_percent']:.0f} ({f['worst_error_percent']:.0f}) %"] for f in report["fits"]])
+    return [run["ranks"], *(f"{ms:.2f}" for ms in (*(run["step"][part] for part in parts), max(run["steps_ms"])))]
 
 
-def predicted_table(rows):
-    shown = [row for row in rows if row["ranks"] in (8, 64, 512, 4096)]
-    return table(["step", "network", "ranks", "all-reduce, us", "weak: ms (efficiency)", "strong: ms (efficiency)"],
-                 [[row["device"].upper(), row["network"], f"{row['ranks']:,}", f"{row['all_reduce_us']:.0f}",
-                   f"{row['weak_ms']:.2f} ({row['weak_efficiency']:.0%})",
-                   f"{row['strong_ms']:.2f} ({row['strong_efficiency']:.1%})"] for row in shown])
+def measured_table(study):
+    return table(["ranks", "compute", "communication", "data", "rest", "step, ms", "slowest run's step"],
+                 [measured_row(run) for run in study["measured"]])
 
 
-def simulated_table(rows):
-    return table(["network", "all-reduce", "ranks", "simulated, us", "formula, us", "deviation"],
-                 [[row["network"], row["algorithm"].replace("_", " "), f"{row['ranks']:,}",
-                   f"{row['simulated_us']:.1f}", f"{row['formula_us']:.1f}", f"{row['deviation_percent']:+.2f} %"]
-                  for row in rows])
+def fit_row(ranks, algorithm, times):
+    alpha, beta = link = model.fit(algorithm, ranks, times)
+    errors = [100 * abs(model.all_reduce(algorithm, ranks, n, link) / seconds - 1) for n, seconds in times]
+    return [ranks, title(algorithm), f"{1e6 * alpha:.1f}", f"{1e-9 / beta:.1f}",
+            f"{sum(errors) / len(errors):.0f} ({max(errors):.0f}) %"]
+
+
+def fit_table(study):
+    return table(["ranks", "all-reduce", "alpha, µs", "1/beta, GB/s", "mean (worst) error of the fit"],
+                 [fit_row(**case) for case in study["all_reduces"]])
+
+
+def predicted_table(study):
+    rows = predict.predictions(study["measured"][0]["step"], study["gradient_bytes"])
+    return table(["step", "network", "ranks", "all-reduce, µs", "weak: ms (efficiency)", "strong: ms (efficiency)"],
+                 [[device, network, f"{ranks:,}", f"{1e6 * seconds:.0f}", cost(*weak), cost(*strong)]
+                  for device, network, ranks, seconds, weak, strong in rows if ranks in SHOWN_RANKS])
+
+
+def simulated_table(study):
+    rows = defaultdict(dict)
+    for run in study["simulated"]:
+        network = predict.NETWORKS[run["network"]]
+        formula = model.two_level(run["ranks"], run["bytes"], network, partial(model.all_reduce, run["algorithm"]))
+        cell = f"{1e6 * run['seconds']:,.1f} ({100 * (formula / run['seconds'] - 1):+.2f} %)"
+        rows[run["network"], title(run["algorithm"]), run["kind"]][run["ranks"]] = cell
+    ranks = sorted(next(iter(rows.values())))
+    return table(["network", "all-reduce", "kind", *(f"{p:,} ranks, µs (formula)" for p in ranks)],
+                 [[*key, *(cells[p] for p in ranks)] for key, cells in rows.items()])
+
+
+def fastest_simulated(study):
+    """Seconds by (network, ranks), of the fastest algorithm, which is what the model takes."""
+    seconds = defaultdict(lambda: float("inf"))
+    for run in study["simulated"]:
+        if run["kind"] == "as modelled":
+            case = run["network"], run["ranks"]
+            seconds[case] = min(seconds[case], run["seconds"])
+    return seconds
+
+
+def svg(study):
+    lines, circles = ([defaultdict(list), defaultdict(list)] for _ in range(2))  # weak and strong
+    step = study["measured"][0]["step"]
+    for device, network, ranks, _, *scaled in predict.predictions(step, study["gradient_bytes"]):
+        for panel, (_, efficiency) in zip(lines, scaled):
+            panel[device, network].append((ranks, efficiency))
+    for (network, ranks), seconds in fastest_simulated(study).items():
+        for device, compute in predict.computes(step).items():
+            for panel, (_, efficiency) in zip(circles, predict.scale(compute, seconds, ranks)):
+                panel[device, network].append((ranks, efficiency))
+    return plot.plot([("Weak: 100 images a rank", lines[0], circles[0]),
+                      ("Strong: 4,096 images in all", lines[1], circles[1])])
+
+
+def with_tables(text, study):
+    """The README's text with this study's tables between their marks."""
+    for name, make in (("measured", measured_table), ("fits", fit_table), ("modelled", predicted_table),
+                       ("simulated", simulated_table)):
+        begin, end = f"<!-- scaling: {name} -->\n", "<!-- end -->"
+        head, tail = text.split(begin)
+        text = head + begin + make(study) + end + tail.split(end, 1)[1]
+    return text
+
+
+def write_all(study):
+    SVG.write_text(svg(study), encoding="utf-8")
+    README.write_text(with_tables(README.read_text(encoding="utf-8"), study), encoding="utf-8")
 
 
 def main():
-    report = json.loads((HERE / "scaling.json").read_text())
-    (HERE / "scaling.svg").write_text(plot(report["predicted"]))
-    print("\n".join([*measured_tables(report), predicted_table(report["predicted"]),
-                     simulated_table(report["simulated"])]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    study = json.loads(STUDY.read_text())
+    if not options.check:
+        write_all(study)
+        return 0
+    readme = README.read_text(encoding="utf-8")
+    if SVG.read_text(encoding="utf-8") == svg(study) and with_tables(readme, study) == readme:
+        return 0
+    print("report.py: README.md or scaling.svg has not what scaling.json says: run report.py", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
